@@ -337,6 +337,8 @@ def assigned() -> tuple[Graph, Plan, int]:
 def program(**fields: Any) -> Program:
     graph, plan, x = assigned()
     whole = Window(0, 0, ROWS, x)
+    steps = [replace(s, home=0) if isinstance(s, WriteStep) else s for s in plan.steps]
+    plan = replace(plan, steps=tuple(steps))
     return Program(
         plan=plan,
         graph=graph,

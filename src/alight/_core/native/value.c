@@ -374,8 +374,8 @@ static PyMethodDef storage_methods[] = {
 PyTypeObject StorageType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "alight._core._native.Storage",
-    .tp_doc = "The current version of some memory. ``lease`` has the caller's own ndarrays, each with the "
-              "array for it, while ``jit`` holds them.",
+    .tp_doc = "The current version of some memory. ``lease`` is what is known of it while ``jit`` has it from "
+              "its caller.",
     .tp_basicsize = sizeof(Storage),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_vectorcall = storage_call,

@@ -91,12 +91,12 @@ next_number = itertools.count().__next__
 
 
 class Storage:
-    """The current version of some memory. ``lease`` has the caller's own ndarrays, each with the
-    array for it, while ``jit`` holds them."""
+    """The current version of some memory. ``lease`` is what is known of it while ``jit`` has it
+    from its caller."""
 
     __slots__ = ("__weakref__", "lease", "value")
     value: Value
-    lease: tuple[tuple[weakref.ref[Any], np.ndarray[Any, Any]], ...] | None
+    lease: Any
 
     def __init__(self, value: Value) -> None:
         self.value = value

@@ -223,7 +223,7 @@ def whole_write(work: Work, node: Node) -> int | None:
     below = work.node(value)
     if work.layout(value) is not layout or (below is not None and below.op.kind is Kind.VIEW):
         return None
-    return value
+    return _unwritten(work, value)
 
 
 def write_over_write(work: Work, node: Node) -> Node | None:

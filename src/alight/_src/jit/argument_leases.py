@@ -19,6 +19,7 @@ from alight._src.jit.reachability import Reach, exported, leads_nowhere, named, 
 from alight._src.jit.scalar import Scalar
 from alight._src.record import storage_io
 from alight._src.record.array import Array
+from alight._src.record.leased import bring_home
 from alight._src.record.numpy_fallback import holds_arrays, tuple_like
 from alight._src.record.pending import concrete, manners, native
 from alight._src.run import evaluate
@@ -121,18 +122,15 @@ class Leases:
     # -- out --------------------------------------------------------------------------------------
     def settle(self) -> None:
         """Do all work, and put what was assigned into the caller's memory."""
-        pending = [
-            lease.storage.value for lease in self.leases if lease.storage.value.op is not None
-        ]
-        if pending:
-            evaluate.evaluate(pending)
+        leases = [lease for lease in self.leases if lease.storage.lease is not None]
+        evaluate.evaluate([lease.storage.value for lease in leases])
         left = [s.value for s in pending_storages() if self._reads(s.value)]
         if left:
             evaluate.evaluate(left)
-        for lease in self.leases:
-            if lease.storage.lease is not None:
-                lease.shape_members()
-                lease.settle()
+        bring_home([lease.storage for lease in leases])
+        for lease in leases:
+            lease.shape_members()
+            lease.settle()
         self._write_back()
 
     def _reads(self, value: Value) -> bool:
@@ -145,7 +143,9 @@ class Leases:
                 continue
             seen.add(id(value))
             stack += value.operands
-            if value.data is not None and any(lease.holds(value.data) for lease in self.leases):
+            if value.data is not None and any(
+                lease.leased.holds(value.data) for lease in self.leases
+            ):
                 return True
         return False
 
@@ -352,12 +352,19 @@ class _Later(Leases):
 
 
 def _groups(arrays: list[NdArray]) -> list[list[NdArray]]:
-    """Return the arrays, those that overlap together."""
+    """Return the arrays, those that overlap together, in their order."""
     if len(arrays) < 2:
         return [[array] for array in arrays]
-    groups: list[list[NdArray]] = []
-    for array in arrays:
-        touching = [g for g in groups if any(overlap(array, member) for member in g)]
-        groups = [g for g in groups if not any(g is t for t in touching)]
-        groups.append([member for group in touching for member in group] + [array])
-    return groups
+    spans = [(*np.lib.array_utils.byte_bounds(array), n) for n, array in enumerate(arrays)]
+    groups: list[list[int]] = []
+    near: list[list[int]] = []  # those that what comes may reach
+    end = -1
+    for low, high, number in sorted(spans):
+        if low >= end:
+            groups += near
+            near = []
+        end = max(end, high)
+        touching = [g for g in near if any(overlap(arrays[number], arrays[n]) for n in g)]
+        near = [g for g in near if g not in touching]
+        near.append(sorted([number, *[n for group in touching for n in group]]))
+    return [[arrays[n] for n in group] for group in sorted(groups + near)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import ref
 
 from alight._core import (
@@ -20,14 +20,13 @@ from alight._core import (
     Layout,
     Storage,
     Value,
-    View,
     recording_errstate,
 )
 from alight._src.config.loading import config
-from alight._src.jit.scalar import Scalar
+from alight._src.jit.replay import SCALARS, Argument, Fresh, Leaf, Making, NotKept, Program, Tree
 from alight._src.jit.trace import CONSTANT_BYTES, Trace
 from alight._src.log.decisions import eligible_elements
-from alight._src.plan.plan import LaunchStep, Plan, ViewStep
+from alight._src.plan.plan import LaunchStep, ViewStep
 from alight._src.record.array import Array
 from alight._src.run import evaluate, execute, residency
 from alight._src.run.eviction import FRESH, Kept, kept
@@ -44,13 +43,8 @@ __all__ = ["ArrayProgram", "Tracing", "key_of"]
 _SAMPLED = 64
 # Then the usual way makes room, or has NumPy do it.
 _FAILING = (DeviceUnavailable, KernelError, MemoryError, UnsupportedOnDevice)
-_SCALARS = (int, float, complex, bool, str, type(None))
 
 Key = tuple[Any, ...]
-
-
-class _UnknownError(Exception):
-    """Raised where a trace has no form that can be run again."""
 
 
 def key_of(args: tuple[Any, ...]) -> Key | None:
@@ -66,7 +60,7 @@ def key_of(args: tuple[Any, ...]) -> Key | None:
                 return None
             spaces = frozenset(data.remote or ()), data.array is None
             key.append((value.layout, value.offset, spaces, first.setdefault(id(data), number)))
-        elif type(item) in _SCALARS:
+        elif type(item) in SCALARS:
             key.append(_bits(item))
         else:
             return None
@@ -99,126 +93,65 @@ class Tracing(Trace):
     def make(self, result: Any, default_errstate: Any) -> None:
         """Make the program of the body that has just returned, its work not yet done; where it
         cannot be run again there is none."""
-        with residency.LOCK, suppress(_UnknownError):
+        with residency.LOCK, suppress(NotKept):
             if self.touched or not self.undisturbed():
                 return
             for item, value in zip(self.args, self._values, strict=True):
                 if value is not None and item.storage.value is not value:
                     return  # the body has written into it
-            self.made = _made(self, result, default_errstate)
+            self.made = _Making(self).program(result, default_errstate)
 
 
-class _Given(NamedTuple):
-    """A result that is an argument."""
+class _Making(Making):
+    def __init__(self, trace: Tracing) -> None:
+        super().__init__()
+        self.trace = trace
 
-    number: int
+    def program(self, result: Any, default_errstate: Any) -> ArrayProgram:
+        form = self.form_of(result)
+        prepared, leaves, nodes = self.prepared(default_errstate, read=False)
+        if any(errstate is not None for _, errstate in nodes):
+            raise NotKept
+        made = ArrayProgram(prepared, leaves, nodes, self.numbered(form), self.trace.args)
+        if config().check:
+            from alight._src.jit.checked_programs import prove_arrays
 
+            prove_arrays(made)
+        return made
 
-class _Fresh(NamedTuple):
-    """A result that the plan makes; ``memory``: equal where two are windows of one storage."""
+    def argument(self, slot: int, array: Any) -> Argument | None:
+        for number, given in enumerate(self.trace.args):
+            if array is given:
+                return Argument(slot, number, None)
+        return None
 
-    value: int
-    window: View | None
-    memory: int
-
-
-class _Fixed(NamedTuple):
-    """A result that is the same object at every call."""
-
-    item: Any
-
-
-class _Tree(NamedTuple):
-    """Results in a tuple or list."""
-
-    kind: Any
-    parts: tuple[Any, ...]
-
-
-class _Leaf(NamedTuple):
-    """An operand of the plan that is an argument, or a window of one."""
-
-    number: int
-    layout: Layout
-    offset: int
-
-
-def _made(trace: Tracing, result: Any, default_errstate: Any) -> ArrayProgram:
-    roots: list[Value] = []
-    storages: dict[int, int] = {}
-
-    def form(item: Any) -> Any:
-        for number, given in enumerate(trace.args):
-            if item is given and type(item) is Array:
-                return _Given(number)
-        if type(item) in (Array, Scalar):
-            value = item.storage.value
-            if value.op is None:
-                raise _UnknownError
-            if not any(value is root for root in roots):
-                roots.append(value)
-            return _Fresh(
-                id(value), item.window, storages.setdefault(id(item.storage), len(storages))
-            )
-        if type(item) in (tuple, list):
-            return _Tree(type(item), tuple([form(part) for part in item]))
-        if type(item) in _SCALARS:
-            return _Fixed(item)
-        raise _UnknownError
-
-    shape = form(result)
-    if not roots:
-        raise _UnknownError
-    prepared = evaluate.prepare(roots, read=False)
-    numbers = {
-        id(value): number for number, value in enumerate((*prepared.leaves, *prepared.pending))
-    }
-    leaves: list[Any] = []
-    for leaf in prepared.leaves:
-        if not leaf.layout.ndim and not trace.mine(leaf):  # a constant
-            held = evaluate.host_array(leaf).copy()
-            leaves.append(Value(None, (), held, leaf.layout))
-            continue
-        for number, item in enumerate(trace.args):
-            if type(item) is Array and item.storage.value.data is leaf.data:
-                leaves.append(_Leaf(number, leaf.layout, leaf.offset))
-                break
-        else:  # what a pure body creates and does not compute is the same at every call
-            data = leaf.data
-            if data is None or data.foreign or data.exported:
-                raise _UnknownError
-            if data.layout.nbytes > CONSTANT_BYTES:
-                raise _UnknownError
-            leaves.append(leaf)
-    if any(value.errstate is not default_errstate for value in prepared.pending):
-        raise _UnknownError
-
-    def numbered(part: Any) -> Any:
-        if type(part) is _Fresh:
-            return part._replace(value=numbers[part.value])
-        if type(part) is _Tree:
-            return part._replace(parts=tuple([numbered(p) for p in part.parts]))
-        return part
-
-    made = ArrayProgram(prepared, tuple(leaves), numbered(shape), trace.args)
-    if config().check:
-        from alight._src.jit.checked_programs import prove_arrays
-
-        prove_arrays(made)
-    return made
+    def leaf(self, value: Value) -> Any:
+        if not value.layout.ndim and not self.trace.mine(value):  # a constant
+            return Value(None, (), evaluate.host_array(value).copy(), value.layout)
+        data = value.data
+        for number, item in enumerate(self.trace.args):
+            if type(item) is Array and item.storage.value.data is data:
+                return Leaf(number, value.layout, value.offset)
+        # What a pure body creates and does not compute is the same at every call.
+        if data is None or data.foreign or data.exported:
+            raise NotKept
+        if data.layout.nbytes > CONSTANT_BYTES:
+            raise NotKept
+        return value
 
 
-class ArrayProgram:
-    """One traced call on Arrays, to be run again."""
+class ArrayProgram(Program):
+    """A program of a call on Arrays."""
 
     def __init__(
-        self, prepared: evaluate.Prepared, leaves: tuple[Any, ...], form: Any, args: tuple[Any, ...]
+        self,
+        prepared: evaluate.Prepared,
+        leaves: tuple[Any, ...],
+        nodes: tuple[tuple[Any, Any], ...],
+        form: Any,
+        args: tuple[Any, ...],
     ) -> None:
-        self.plan: Plan = prepared.plan
-        self.graph = prepared.graph
-        self.site = prepared.pending[0].site
-        self.leaves = leaves
-        self.form = form
+        super().__init__(prepared, leaves, nodes, form)
         # What a call's arguments must be: the layout of an Array, or a scalar.
         self.pattern = tuple(
             [(a.storage.value.layout, None) if type(a) is Array else (None, a) for a in args]
@@ -228,13 +161,11 @@ class ArrayProgram:
         datas = [(n, a.storage.value.data) for n, a in enumerate(args) if type(a) is Array]
         numbers = [(n, first.setdefault(id(data), n)) for n, data in datas]
         self.same = {n: before for n, before in numbers if n != before}
-        self._outputs = frozenset(self.graph.outputs)
         launches = [step for step in self.plan.steps if isinstance(step, LaunchStep)]
         self.at_home = all(step.device == HOST_DEVICE for step in launches)
         self.direct: Direct | None = None
         self._tried = False
 
-    # -- the usual way ----------------------------------------------------------------------------
     def run(self, args: tuple[Any, ...]) -> Any:
         """Return the results for arguments of the same key."""
         if not self._tried:
@@ -246,47 +177,18 @@ class ArrayProgram:
             found = self.direct(*args)
             if found is not NotImplemented:
                 return found
-        values: list[Value | None] = []
-        for leaf in self.leaves:
-            if type(leaf) is not _Leaf:
-                values.append(leaf)
-                continue
-            whole = args[leaf.number].storage.value
-            alias = Value(None, (), (), leaf.layout)
-            alias.data, alias.offset = whole.data, leaf.offset
-            values.append(alias)
-            del alias
-        kept_values: dict[int, Value] = {}
-        for number, node in enumerate(self.graph.nodes, len(values)):
-            shell = Value(node.op, (), (), node.layout, self.site)
-            if number in self._outputs:
-                kept_values[number] = shell
-            values.append(shell)
-            del shell
-        evaluate.replay(self.plan, values)
-        for value in kept_values.values():
-            if value.error is not None:
-                error, value.error = value.error, None
-                raise error
-        return self.build(self.form, args, kept_values, {})
+        values = self.compute([a.storage.value if type(a) is Array else None for a in args])
+        return self.build(self.form, args, values, {})
 
-    def build(
-        self, form: Any, args: Sequence[Any], values: dict[int, Value], made: dict[int, Storage]
-    ) -> Any:
-        """Return the results in the form the body gave them."""
-        if type(form) is _Fresh:
-            storage = made.get(form.memory)
-            if storage is None:
-                storage = made[form.memory] = Storage(values[form.value])
-            array = Array.__new__(Array)
-            array.storage = storage
-            array.window = form.window
-            return array
-        if type(form) is _Given:
-            return args[form.number]
-        if type(form) is _Fixed:
-            return form.item
-        return form.kind([self.build(part, args, values, made) for part in form.parts])
+    def fresh(self, form: Fresh, values: dict[int, Value], made: dict[Any, Any]) -> Any:
+        """Return what the plan made as an Array."""
+        storage = made.get(("memory", form.memory))
+        if storage is None:
+            storage = made["memory", form.memory] = Storage(values[form.value])
+        array = Array.__new__(Array)
+        array.storage = storage
+        array.window = form.window
+        return array
 
 
 def _direct(program: ArrayProgram) -> Direct | None:
@@ -316,7 +218,7 @@ def _direct(program: ArrayProgram) -> Direct | None:
     fixed = {
         number: execute.bits(leaf)
         for number, leaf in enumerate(program.leaves)
-        if type(leaf) is not _Leaf and leaf.data is None
+        if type(leaf) is not Leaf and leaf.data is None
     }
     sequence = ready(where, LaunchSequence(launches, given, layouts, views, wanted, fixed))
     return None if sequence is None else Direct(program, where, sequence, steps, made)
@@ -349,7 +251,7 @@ class Direct:
         self._lying: list[Any] = []
         order: list[int] = []
         for leaf in program.leaves:
-            if type(leaf) is _Leaf:
+            if type(leaf) is Leaf:
                 order.append(leaf.number)
                 continue
             data = execute.constant(leaf) if leaf.data is None else leaf.data
@@ -360,7 +262,7 @@ class Direct:
         self._order = None if plain else order
         self._reads = tuple([(leaf.offset, leaf.layout) for leaf in program.leaves])
         form = program.form
-        self._single = type(form) is _Fresh and form.window is None
+        self._single = type(form) is Fresh and form.window is None
         # What is made: numbers, layouts, and seconds that bringing it again would take.
         self._made = tuple(
             [(n, layout, residency.worth(where, layout.nbytes)) for n, layout in made.items()]
@@ -392,10 +294,10 @@ class Direct:
         same = program.same
         numbers = [number for number, _, _ in self._made]
         form: Any = program.form
-        parts = form.parts if type(form) is _Tree else ()
+        parts = form.parts if type(form) is Tree and form.kind in (tuple, list) else ()
         if self._single:
             form = None if form.value == numbers[0] else ()
-        elif parts and all(type(part) is _Fresh and part.window is None for part in parts):
+        elif parts and all(type(part) is Fresh and part.window is None for part in parts):
             form = form.kind, tuple([numbers.index(part.value) for part in parts])
             if len({part.memory for part in parts}) < len(parts):
                 form = ()  # windows of one storage

@@ -8,11 +8,9 @@ from alight._core import ArrayBase, layout_of
 from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import modes_here
 from alight._src.jit.lease import NdArray, leasable
+from alight._src.jit.reachability import overlap
 
 __all__ = ["Described", "describe"]
-
-# As NumPy has it: a program may give the name something else.
-_may_share = np.may_share_memory
 
 
 class _Unknown(Exception):
@@ -48,15 +46,15 @@ class _Describing:
         self.integers: list[int] = []
 
     def shared(self) -> tuple[tuple[int, int], ...]:
-        """Return which of the ndarrays may overlap: what is written in one is then seen in the
-        other."""
+        """Return which of the ndarrays overlap: what is written in one is then seen in the other.
+        To lie between one another's elements is not to overlap."""
         arrays = self.arrays
         return tuple(
             [
                 (i, j)
                 for j in range(1, len(arrays))
                 for i in range(j)
-                if _may_share(arrays[i], arrays[j])
+                if overlap(arrays[i], arrays[j])
             ]
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from alight._core import Layout
 from alight._src.base.originals import np
 from alight._src.ir.well_formed import reach
+from alight._src.jit.replay import Leaf
 from alight._src.plan.check import (
     Given,
     Program,
@@ -19,7 +20,9 @@ from alight._src.plan.check import (
     step_name,
 )
 from alight._src.plan.contents import Contents, Operand, Place
+from alight._src.plan.place import homes_of
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
+from alight.errors import PlanError
 
 if TYPE_CHECKING:
     from alight._src.jit import array_program, host_program
@@ -31,39 +34,48 @@ counts = {"programs": 0, "launches": 0}
 
 
 class _StoresWhatLiesElsewhere(ProgramWalk):
-    """The walk of a program that leaves out of its end what lies in any argument's memory by then:
-    it takes that for the argument's own, written in place (`host_program._store`)."""
+    """The walk of a program that leaves out of its end what lies in its argument's memory by
+    then."""
 
     def moves(self) -> Sequence[Window]:
         """Return what is put into arguments at the end."""
         found = super().moves()
-        return [move for move in found if self.storage(self.at[move.value]) is None]
+        return [move for move in found if self.storage(self.at[move.value]) != move.storage]
 
 
-def prove_host(program: host_program.Program) -> None:
+def prove_host(program: host_program.HostProgram) -> None:
     """Raise PlanError unless a program on the caller's ndarrays is right."""
     counts["programs"] += 1
-    graph, leaves = program.graph, program._leaves
+    graph, leaves = program.graph, program.leaves
+    homes = homes_of(graph)
+    for number, value, _ in program.writes:
+        home = homes.get(value)
+        if home is not None and leaves[home].number != number:
+            raise PlanError(
+                f"argument {number} is to hold a version of argument {leaves[home].number}. "
+                "Fix: report this program, in which alight is wrong.",
+                "write-back",
+            )
     nbytes: dict[int, int] = {}
     for leaf in leaves:
-        if type(leaf) is tuple:
+        if type(leaf) is Leaf:
             number, layout, offset = leaf
             nbytes[number] = max(nbytes.get(number, 0), offset + reach(layout)[1])
-    for number, value in program._writes:
+    for number, value, _ in program.writes:
         nbytes[number] = max(nbytes.get(number, 0), graph.layout(value).nbytes)
     order = {number: place for place, number in enumerate(sorted(nbytes))}
-    written = tuple([Window(order[n], 0, graph.layout(v), v) for n, v in program._writes])
+    written = tuple([Window(order[n], 0, graph.layout(v), v) for n, v, _ in program.writes])
     whole = Program(
         plan=program.plan,
         graph=graph,
         storages=tuple([Storage(f"argument {n}", nbytes[n]) for n in order]),
         given=tuple(
-            [Given(order[leaf[0]], leaf[2]) if type(leaf) is tuple else None for leaf in leaves]
+            [Given(order[leaf[0]], leaf[2]) if type(leaf) is Leaf else None for leaf in leaves]
         ),
         contents=written,
         moves=written,
         may_write=frozenset(order.values()),
-        results=tuple(_fresh(program._result)),
+        results=tuple(_fresh(program.form)),
     )
     check_program(whole, _StoresWhatLiesElsewhere)
 
@@ -100,22 +112,22 @@ def prove_arrays(program: array_program.ArrayProgram) -> None:
 
 
 def prove_launches(
-    program: host_program.Program, plan: Plan, launchable: host_program.Launchable
+    program: host_program.HostProgram, plan: Plan, launchable: host_program.Launchable
 ) -> None:
     """Raise PlanError unless kernels made ready for a guard find what the plan wants, at the
     offsets that they were given."""
     counts["launches"] += 1
     memory = Contents()
-    leaves, first = program._leaves, len(launchable.inputs)
+    leaves, first = program.leaves, len(launchable.inputs)
     arenas: list[tuple[Hashable, int]] = []
     nbytes: dict[int, int] = {}
     for leaf in leaves:
-        if type(leaf) is tuple:
+        if type(leaf) is Leaf:
             nbytes[leaf[0]] = max(nbytes.get(leaf[0], 0), leaf[2] + reach(leaf[1])[1])
     for number, size in nbytes.items():
         memory.add(("argument", number), 0, size, f"argument {number}", ("argument", number))
     for number, leaf in enumerate(leaves):
-        if type(leaf) is tuple:
+        if type(leaf) is Leaf:
             memory.view(number, ("argument", leaf[0]), leaf[2])
     # Constants are told apart by the order in which steps ask for them.
     asked = [number for step in plan.steps for number in _reads(step) if number < len(leaves)]
@@ -159,7 +171,7 @@ def prove_launches(
         ]
         memory.launch(reads, results)
     memory.step = "at the end"
-    for number, place in zip(_fresh(program._result), launchable.results, strict=True):
+    for number, place in zip(_fresh(program.form), launchable.results, strict=True):
         memory.read(number, at((first + place, 0), program.graph.layout(number)))
 
 

@@ -33,7 +33,7 @@ from alight._src.jit.globals_rewrite import inside
 from alight._src.jit.guard_entries import direct_entry
 from alight._src.jit.guarding import Answering, Missed, is_made
 from alight._src.jit.host_call import Hosted, kinds_of
-from alight._src.jit.host_program import Program
+from alight._src.jit.host_program import HostProgram
 from alight._src.jit.numpy_generators import writes_into_arrays
 from alight._src.jit.purity import declare_pure, prove
 from alight._src.jit.scope import as_jitted, running
@@ -224,7 +224,7 @@ class Jitted(Answering):
             self._tell(site)
         return result
 
-    def _time_ours(self, missed: Missed, program: Program | None) -> Any:
+    def _time_ours(self, missed: Missed, program: HostProgram | None) -> Any:
         args, kwargs, site = missed.args, missed.kwargs, missed.site
         before = stood_in.times
         measuring = FOREGROUND.spent_seconds
@@ -305,7 +305,7 @@ class Jitted(Answering):
         finally:
             running.way = None
 
-    def shadow(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    def shadow(self, program: HostProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         """Return the seconds that NumPy takes for a call of a pure function."""
         function = self.__wrapped__
         running.way = "numpy"  # outside of the clock: it takes a tenth of a short call

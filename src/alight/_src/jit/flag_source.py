@@ -21,7 +21,7 @@ from alight._src.ir.op import Kind
 from alight._src.ir.ops import OPS
 from alight._src.jit.call_signature import describe
 from alight._src.jit.guard_entries import SILENT, generated, kernel_entry
-from alight._src.jit.host_program import Program, watching
+from alight._src.jit.host_program import HostProgram, watching
 from alight._src.run.prepared_step import kernel_at_hand
 
 __all__ = ["FlagSearch"]
@@ -40,13 +40,13 @@ _Sought = tuple[NodeCategories, bool]
 class FlagSearch:
     """The kernels that look for what raised flags in a program."""
 
-    def __init__(self, program: Program, lookups: Any) -> None:
+    def __init__(self, program: HostProgram, lookups: Any) -> None:
         # an entry that holds its program would keep it for good: it is known by programs
         self._of = ref(program)
         self.lookups = lookups
         self._met: Counter[_Sought] = Counter()
         self._found: Counter[_Sought] = Counter()
-        self._programs: dict[_Sought, Program | None] = {}
+        self._programs: dict[_Sought, HostProgram | None] = {}
         self._entries: dict[_Sought, Entry] = {}
 
     def none_raised(self, raised: int, nodes: NodeCategories, args: tuple[Any, ...]) -> bool:
@@ -143,7 +143,7 @@ class _SearchGraph:
         return self.add(Node(OPS["any"], (number,), attrs, layout_of(np.empty((), bool))))
 
 
-def _search_program(program: Program, nodes: NodeCategories, over: bool) -> Program | None:
+def _search_program(program: HostProgram, nodes: NodeCategories, over: bool) -> HostProgram | None:
     """Return the program that tells, by shapes, whether some of the nodes raised what they may;
     None where that is not seen in their results."""
     graph = program.graph

@@ -17,7 +17,7 @@ from alight._core.guard import WATCHED, Call, Entry
 from alight._src.base.originals import np
 from alight._src.config import loading
 from alight._src.fp_warnings.errstate import ERRSTATE, USUAL
-from alight._src.jit.host_program import Launchable, Program, called
+from alight._src.jit.host_program import HostProgram, Launchable, called
 from alight._src.jit.lease import NdArray
 from alight._src.jit.purity import ABSENT, Lookup
 from alight._src.log.decisions import LOG, eligible_elements
@@ -98,7 +98,7 @@ def direct_entry(call: Any, args: tuple[Any, ...], lookups: Sequence[Lookup]) ->
     return Entry(pattern, _lookups(lookups), ABSENT, _contexts(), call=call, looks=True)
 
 
-def generated(program: Program) -> tuple[Plan, Launchable | None]:
+def generated(program: HostProgram) -> tuple[Plan, Launchable | None]:
     """Return the plan that computes a program in generated kernels on the host, where that can
     be, and these, where there is nothing between them but calls."""
     if program.generated is None:

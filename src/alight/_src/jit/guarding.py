@@ -24,7 +24,7 @@ from alight._src.jit.guard_entries import (
     measured,
     watch_entry,
 )
-from alight._src.jit.host_program import Launchable, Program
+from alight._src.jit.host_program import HostProgram, Launchable
 from alight._src.jit.site import LAPS, Laps, Site
 from alight._src.jit.specializations import Learned
 from alight._src.log.decisions import LOG
@@ -42,7 +42,7 @@ _ASK_SECONDS = 0.005
 _racing = renewed(globals(), "_racing", threading.Lock)
 
 # The policy object under which the guard launches a program, and its entry.
-_launched: WeakKeyDictionary[Program, tuple[Any, Entry]] = WeakKeyDictionary()
+_launched: WeakKeyDictionary[HostProgram, tuple[Any, Entry]] = WeakKeyDictionary()
 
 
 class Missed(NamedTuple):
@@ -60,11 +60,11 @@ class Answering(CallGuard):
 
     __wrapped__: Any
 
-    def shadow(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    def shadow(self, program: HostProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         """Return the seconds that NumPy takes for a call of a pure function."""
         raise NotImplementedError
 
-    def race_kernels(self, missed: Missed, program: Program) -> None:
+    def race_kernels(self, missed: Missed, program: HostProgram) -> None:
         """Race the program's kernels, where it is nothing else, against NumPy, and let the guard
         launch them if they win."""
         # Two threads in one race would find half of what the other leaves, and time each other.
@@ -76,7 +76,7 @@ class Answering(CallGuard):
         finally:
             _racing.release()
 
-    def _race(self, missed: Missed, program: Program) -> None:
+    def _race(self, missed: Missed, program: HostProgram) -> None:
         args, kwargs, site = missed.args, missed.kwargs, missed.site
         if kwargs or program.once:
             site.raced(False)
@@ -132,7 +132,7 @@ class Answering(CallGuard):
             watch_entry(entry, launchable, decisions, program.site)
             self.answer(missed.learned, site, entry)
 
-    def launch_directly(self, missed: Missed, program: Program) -> None:
+    def launch_directly(self, missed: Missed, program: HostProgram) -> None:
         """Let the guard launch a program whose own plan is generated kernels."""
         under, launched = _launched.get(program, (None, None))
         if launched is not None and under is POLICY.get():
@@ -147,7 +147,7 @@ class Answering(CallGuard):
         self.insert(entry)
 
     def _entry_of(
-        self, missed: Missed, program: Program, launchable: Launchable | None
+        self, missed: Missed, program: HostProgram, launchable: Launchable | None
     ) -> Entry | None:
         """Return the entry that launches a program; where there is none, it is not asked for
         again."""
@@ -203,7 +203,7 @@ class Answering(CallGuard):
         self.answer(missed.learned, missed.site, entry)
 
 
-def is_made(site: Site, program: Program | None) -> bool:
+def is_made(site: Site, program: HostProgram | None) -> bool:
     """Tell whether NumPy should have the call because a program's kernels are still being made.
 
     Running the program with NumPy in their place would take longer. Where some were there at its

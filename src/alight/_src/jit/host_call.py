@@ -14,13 +14,12 @@ from alight._core import at_hand, layout_of
 from alight._core.guard import Entry
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
+from alight._src.jit.replay import SCALARS
 from alight._src.record import storage_io
 from alight._src.record.array import Array
 from alight._src.record.pending import native
 
 __all__ = ["Hosted", "kinds_of"]
-
-_SCALARS = (int, float, complex, bool, str, type(None))
 
 
 def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -31,7 +30,7 @@ def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         kind = type(item)
         if kind is np.ndarray:
             kinds.append((layout_of(item), item.flags.writeable))
-        elif kind is Array or kind in _SCALARS or issubclass(kind, np.generic):
+        elif kind is Array or kind in SCALARS or issubclass(kind, np.generic):
             kinds.append(kind)
         else:
             return None
@@ -90,7 +89,7 @@ def _made(result: Any, known: dict[int, Any]) -> Any:
         return _taken(result) if native(result.dtype) else result
     if isinstance(result, np.generic):
         return storage_io.owned(Array, np.asarray(result)) if native(result.dtype) else result
-    if kind is Array or kind in _SCALARS:
+    if kind is Array or kind in SCALARS:
         return result
     if kind is not tuple and kind is not list:
         return NotImplemented

@@ -1,18 +1,12 @@
-"""A traced call kept as a program: from the caller's ndarrays to its results, without the Python
-between.
-
-A program is made only of a trace (see ``jit.trace``) in which nobody asked for an element of the
-arguments; everything else it depends on (layouts, scalars, globals) is in the key and the lookups
-that whoever keeps it checks.
-"""
+"""Programs of calls on ndarrays, and the kernels that a guard can launch in their place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from alight._core import OPERANDS, Data, Layout, Value, View
+from alight._core import OPERANDS, Data, Layout, Value, layout_of
 from alight._src.base.originals import np
 from alight._src.config.loading import config
 from alight._src.fp_warnings.categories import is_worded, wanted_of
@@ -21,51 +15,23 @@ from alight._src.fp_warnings.filters import at_the_call, when_to_warn
 from alight._src.fp_warnings.registry_check import AlreadyShown
 from alight._src.ir.group import Graph
 from alight._src.jit.lease import NdArray, window_of
+from alight._src.jit.replay import Argument, Fresh, Leaf, Program, Tree
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
+from alight._src.record.leased import Move, Window, put_back
 from alight._src.record.pending import foreign
 from alight._src.run import evaluate
 from alight.device import HOST_DEVICE
 
-__all__ = [
-    "Argument", "Fixed", "Fresh", "Launchable", "Program", "Tree", "called", "watching",
-]  # fmt: skip
+__all__ = ["HostProgram", "Launchable", "Written", "called", "watching"]
 
 
-class Fixed(NamedTuple):
-    """A result that is the same object at every call."""
+class Written(NamedTuple):
+    """An argument that is written: its number, the value it has in the end, and which windows of
+    it are written, their masks by the numbers of values."""
 
-    item: Any
-
-
-class Argument(NamedTuple):
-    """An argument itself, or a window of it. ``slot``: equal where the body returned one object
-    twice."""
-
-    slot: int
     number: int
-    window: tuple[Layout, int, bool] | None
-
-
-class Fresh(NamedTuple):
-    """A value of the plan, or a window of one.
-
-    ``slot``: equal where the body returned one object twice; ``memory``: where two results are
-    views of one array.
-    """
-
-    slot: int
     value: int
-    window: View | None
-    scalar: bool
-    memory: int
-
-
-class Tree(NamedTuple):
-    """Results in a tuple, list, dict (with its keys) or named tuple."""
-
-    kind: Any
-    parts: tuple[Any, ...]
-    keys: tuple[Any, ...]
+    windows: tuple[Window, ...]
 
 
 def called(step: LaunchStep) -> Callable[..., Any] | None:
@@ -101,45 +67,27 @@ class Launchable(NamedTuple):
     already_shown: AlreadyShown  # tells whether flags say nothing new
 
 
-class Program:
-    """One traced call, to be run again on other arrays of the same layouts."""
-
-    __slots__ = (
-        "__weakref__", "_leaves", "_nodes", "_outputs", "_prints", "_result", "_writes",
-        "described", "generated", "graph", "plan", "site", "warns",
-    )  # fmt: skip
+class HostProgram(Program):
+    """A program of a call on ndarrays, what it assigns being in them afterwards."""
 
     def __init__(
         self,
         prepared: evaluate.Prepared,
         leaves: tuple[Any, ...],
         nodes: tuple[tuple[Any, Any], ...],
-        result: Any,
-        writes: tuple[tuple[int, int], ...],
+        form: Any,
+        writes: tuple[Written, ...] = (),
     ) -> None:
-        self.graph: Graph = prepared.graph
-        self.plan: Plan = prepared.plan
+        super().__init__(prepared, leaves, nodes, form)
         # Once it was asked for: the plan in generated kernels, and these if it is nothing else.
         self.generated: tuple[Plan, Launchable | None] | None = None
-        self.described = prepared.described
-        self.site = prepared.pending[0].site if prepared.pending else None
-        self._leaves = (
-            leaves  # (number of an argument, layout, offset), or a value that is constant
-        )
-        self._nodes = nodes  # the line and, unless it was the default, the errstate of each node
         states = [settings_of(errstate) for _, errstate in nodes if errstate is not None]
         modes = {mode for settings in states for mode in settings.values()}
-        self._prints = "print" in modes
+        self.writes = writes
+        # Whether a call must not be done twice: it changes an argument, or prints.
+        self.once = bool(writes) or "print" in modes
         # Whether NumPy may warn of something whatever the state around the call is.
         self.warns = "warn" in modes or is_worded(self.graph)
-        self._result = result
-        self._writes = writes  # (number of an argument, value it has at the end)
-        self._outputs = frozenset(prepared.graph.outputs)
-
-    @property
-    def once(self) -> bool:
-        """Tell whether a call must not be done twice: it changes an argument, or prints."""
-        return bool(self._writes) or self._prints
 
     @property
     def may_wait(self) -> bool:
@@ -151,75 +99,48 @@ class Program:
         """Return the results for these arrays; what the body assigns is in them afterwards."""
         # A block that ignores warnings is still open when a replay ends.
         with at_the_call() if self.warns else nullcontext():
-            kept = self._compute(arrays)
-        for value in kept.values():
-            if value.error is not None:
-                raise value.error
-        for number, source in self._writes:
-            _store(arrays[number], kept[source])
-        return self._build(self._result, arrays, kept, {})
+            kept = self.compute([foreign(array, leased=True)[0] for array in arrays])
+        if self.writes:
+            put_back([move for w in self.writes for move in _moves(w, arrays[w.number], kept)])
+        return self.build(self.form, arrays, kept, {})
 
-    def _compute(self, arrays: Sequence[NdArray]) -> dict[int, Value]:
-        values: list[Value | None] = []
-        bases: list[Value] = [foreign(array, leased=True)[0] for array in arrays]
-        for leaf in self._leaves:
-            if type(leaf) is tuple:
-                number, layout, offset = leaf
-                value = bases[number]
-                if offset or layout is not value.layout:
-                    alias = Value(None, (), (), layout)
-                    alias.data, alias.offset = value.data, offset
-                    value = alias
-                    del alias
-                values.append(value)
-                del value
-            else:
-                values.append(leaf)
-        bases.clear()  # a value that is written must be held by the list alone
-        kept = {}
-        for number, (node, (site, errstate)) in enumerate(
-            zip(self.graph.nodes, self._nodes, strict=True), len(values)
-        ):
-            shell = Value(node.op, (), (), node.layout, site)
-            if errstate is not None:
-                shell.errstate = errstate
-            if number in self._outputs:
-                kept[number] = shell
-            values.append(shell)
-            del shell
-        evaluate.replay(self.plan, values)
-        return kept
+    def window(self, given: Any, form: Argument) -> Any:
+        """Return a window of an argument."""
+        assert form.window is not None
+        return window_of(given, *form.window)
 
-    def _build(
-        self, form: Any, arrays: Sequence[NdArray], kept: dict[int, Value], made: dict[Any, Any]
-    ) -> Any:
-        if type(form) is Fixed:
-            return form.item
-        if type(form) is Argument:
-            array = arrays[form.number]
-            if form.window is None:
-                return array
-            if form.slot not in made:
-                made[form.slot] = window_of(array, *form.window)
-            return made[form.slot]
-        if type(form) is Fresh:
-            if form.slot not in made:
-                made[form.slot] = _fresh(form, kept, made)
-            return made[form.slot]
-        parts = [self._build(part, arrays, kept, made) for part in form.parts]
-        if form.kind is dict:
-            return dict(zip(form.keys, parts, strict=True))
-        return form.kind(parts) if form.kind in (tuple, list) else tuple.__new__(form.kind, parts)
+    def fresh(self, form: Fresh, values: dict[int, Value], made: dict[Any, Any]) -> Any:
+        """Return what the plan made as an ndarray, or a NumPy scalar."""
+        value = values[form.value]
+        host = evaluate.host_array(value)
+        if form.scalar:
+            return host[()]
+        data, start = value.data, value.offset
+        assert data is not None
+        # Versions are shared until one is written (`b[:] = a`); what goes out must not be.
+        if data.foreign or made.setdefault(("owner", id(data)), form.memory) != form.memory:
+            copied = made.get(("copy", form.memory))
+            if copied is None:
+                copied = made["copy", form.memory] = host.copy("K")
+            host, data, start = copied, Data(value.layout, copied), 0
+        view = form.window
+        if view is None:
+            return host
+        result = np.ndarray(
+            view.layout.shape, view.layout.dtype, data.raw, start + view.offset, view.layout.strides
+        )
+        result.flags.writeable = view.writeable
+        return result
 
     def launchable(self, plan: Plan | None = None) -> Launchable | None:
         """Return the program as the generated kernels of a plan (by default its own), if there is
         nothing between them but calls."""
-        form = self._result
+        form = self.form
         parts = form.parts if type(form) is Tree and form.kind in (tuple, list) else (form,)
         fresh = [part for part in parts if type(part) is Fresh]
-        if self._writes or len(fresh) != len(parts) or any(p.window is not None for p in fresh):
+        if self.writes or len(fresh) != len(parts) or any(p.window is not None for p in fresh):
             return None
-        wiring = _Wiring(self._leaves)
+        wiring = _Wiring(self.leaves)
         if not all(wiring.add(step) for step in (plan or self.plan).steps):
             return None
         results = [wiring.made.get(part.value, -1) for part in fresh]
@@ -236,8 +157,8 @@ class Program:
             tuple(results),
             tuple([part.scalar for part in fresh]),
             form.kind if type(form) is Tree else None,
-            wanted_of(self.graph, [errstate or ERRSTATE.get() for _, errstate in self._nodes]),
-            AlreadyShown(self.graph, self._nodes),
+            wanted_of(self.graph, [errstate or ERRSTATE.get() for _, errstate in self.nodes]),
+            AlreadyShown(self.graph, self.nodes),
         )
         if config().check:
             from alight._src.jit.checked_programs import prove_launches
@@ -246,13 +167,13 @@ class Program:
         return found
 
 
-def watching(program: Program, graph: Graph, state: Any) -> Program:
+def watching(program: HostProgram, graph: Graph, state: Any) -> HostProgram:
     """Return the program of another graph on what a program is given, under an error state: its
     results are the outputs, in a tuple."""
     prepared = evaluate.Prepared(graph, program.plan, (), (), program.described)
     parts = [Fresh(k, number, None, True, k) for k, number in enumerate(graph.outputs)]
     nodes = ((program.site, state),) * len(graph.nodes)
-    return Program(prepared, program._leaves, nodes, Tree(tuple, tuple(parts), ()), ())
+    return HostProgram(prepared, program.leaves, nodes, Tree(tuple, tuple(parts), ()))
 
 
 class _Wiring:
@@ -309,46 +230,23 @@ class _Wiring:
 
 
 def _input(leaf: Any) -> Any:
-    if type(leaf) is tuple:
+    if type(leaf) is Leaf:
         return leaf
     return evaluate.host_array(leaf)
 
 
-def _store(array: NdArray, value: Value) -> None:
-    """Put what an argument became into the caller's memory, unless it was written there."""
+def _moves(written: Written, array: NdArray, kept: dict[int, Value]) -> Iterator[Move]:
+    """Yield what is to be put into an argument, if it is not there."""
+    value = kept[written.value]
     data = value.data
-    if data is not None and data.foreign and data.array is not None:
+    memory: Any = array
+    if value.layout is not layout_of(array):  # of the bytes that its elements are among
+        whole = foreign(array)[0].data
+        assert whole is not None
+        memory = whole.array
+        if data is not None and data.foreign and data.address == whole.address:
+            return
+    elif data is not None and data.array is array:
         return
-    elements = evaluate.host_array(value)
-    base, view = foreign(array)
-    if view is not None and view.layout is not base.layout:
-        layout = view.layout
-        data = value.data
-        assert data is not None
-        elements = np.ndarray(
-            layout.shape, layout.dtype, data.raw, value.offset + view.offset, layout.strides
-        )
-    np.copyto(array, elements)
-
-
-def _fresh(form: Fresh, kept: dict[int, Value], made: dict[Any, Any]) -> Any:
-    value = kept[form.value]
-    host = evaluate.host_array(value)
-    if form.scalar:
-        return host[()]
-    data, start = value.data, value.offset
-    assert data is not None
-    # Versions are shared until one is written (`b[:] = a`); what goes out must not be.
-    if data.foreign or made.setdefault(("owner", id(data)), form.memory) != form.memory:
-        copied = made.get(("copy", form.memory))
-        if copied is None:
-            copied = made["copy", form.memory] = host.copy("K")
-        host, data, start = copied, Data(value.layout, copied), 0
-    view = form.window
-    if view is None:
-        return host
-    result = np.ndarray(
-        view.layout.shape, view.layout.dtype, data.raw, start + view.offset, view.layout.strides
-    )
-    result.flags.writeable = view.writeable
-    return result
+    windows = [w if w.mask is None else w._replace(mask=kept[w.mask]) for w in written.windows]
+    yield Move(memory, value, windows)

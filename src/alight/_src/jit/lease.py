@@ -9,12 +9,11 @@ from typing import Any
 
 from alight._core import Data, Layout, Storage, Value, View, layout_of
 from alight._src.base.originals import np
-from alight._src.config.loading import config
 from alight._src.record import storage_io
 from alight._src.record.array import Array
+from alight._src.record.leased import Leased
 from alight._src.record.pending import foreign, native
 from alight._src.run import evaluate
-from alight.errors import PlanError
 
 __all__ = ["Lease", "NdArray", "leasable", "window_of"]
 
@@ -44,7 +43,7 @@ class Lease:
     """One storage over the caller's memory, with the ndarrays that lie in it and the Arrays for
     them."""
 
-    __slots__ = ("_data", "arrays", "members", "storage")
+    __slots__ = ("arrays", "leased", "members", "storage")
 
     def __init__(self, members: Sequence[NdArray]) -> None:
         self.members = tuple(members)
@@ -57,13 +56,7 @@ class Lease:
         self.arrays = tuple([_array(self.storage, view) for view in views])
         # Weak: the arrays lead to the storage, which is not to wait for a collection.
         pairs = zip(map(weakref.ref, self.arrays), members, strict=True)
-        self.storage.lease = tuple(pairs)
-        # Weak: whether the bytes may be written in place is told by who else holds their Data.
-        self._data = weakref.ref(value.data)
-
-    def holds(self, data: Data | None) -> bool:
-        """Tell whether these are the caller's bytes."""
-        return data is not None and self._data() is data
+        self.leased = self.storage.lease = Leased(value, pairs)
 
     def shape_members(self) -> None:
         """Give the caller's ndarrays the shapes that were assigned to the Arrays for them."""
@@ -83,28 +76,10 @@ class Lease:
                         member.strides = given.strides
 
     def settle(self) -> None:
-        """Put what was assigned into the caller's memory; from now on nothing about it is
-        deferred."""
+        """Defer nothing about the caller's memory, which has the current version, from now on."""
         storage = self.storage
-        if storage.value.op is not None:
-            evaluate.evaluate((storage.value,))
         data = storage.value.data
-        if data is None or not self.holds(data):
-            if config().check and self._data() is not None:
-                raise PlanError(
-                    f"write-back of an argument of {self.members[0].nbytes} bytes: a value lies in "
-                    "its memory that somebody still needs. Fix: report this program, in which "
-                    "alight is wrong; without alight NumPy computes it.",
-                    *("write-back", "an argument"),
-                )
-            for member, array in zip(self.members, self.arrays, strict=True):
-                if member.flags.writeable:
-                    np.copyto(member, evaluate.host_array(storage_io.read(array)))
-            value = self._anew()
-            storage.value = value
-            data = value.data
-            assert data is not None
-            self._data = weakref.ref(data)
+        assert data is not None
         evaluate.only_on_host(storage.value)
         data.shared = True
         storage.lease = None
@@ -112,11 +87,6 @@ class Lease:
             window = array.window
             if window is not None and window.writeable is not member.flags.writeable:
                 member.flags.writeable = window.writeable
-
-    def _anew(self) -> Value:
-        if len(self.members) == 1:
-            return foreign(self.members[0])[0]
-        return _together(self.members)[0]
 
 
 def _array(storage: Storage, view: View | None) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 
 from alight._src.adapt.kernel_trial import CLEAR, FOREGROUND, RUNS
 from alight._src.base.formatting import readable_seconds
-from alight._src.jit.host_program import Program
+from alight._src.jit.host_program import HostProgram
 from alight._src.plan.plan import Foregone
 
 __all__ = ["LAPS", "PROGRAMS", "Laps", "Site"]
@@ -46,7 +46,7 @@ class Laps:
 
     __slots__ = ("_passed", "entry", "kernel", "numpy", "program", "under")
 
-    def __init__(self, program: Program, under: Any, entry: Any) -> None:
+    def __init__(self, program: HostProgram, under: Any, entry: Any) -> None:
         self.program = program
         self.entry = entry
         self.kernel: list[float] = []
@@ -54,7 +54,7 @@ class Laps:
         self.under = under
         self._passed = 0
 
-    def left(self, program: Program) -> bool:
+    def left(self, program: HostProgram) -> bool:
         """Tell whether another race is to begin: as many calls of other programs as a kind of call
         keeps have passed since the last lap."""
         self._passed = 0 if program is self.program else self._passed + 1
@@ -112,7 +112,7 @@ class Site:
         # does not ask what is forced.
         self.idle = False
         self.told = False  # the log has been told that NumPy has it
-        self.programs: OrderedDict[Any, Program] = OrderedDict()
+        self.programs: OrderedDict[Any, HostProgram] = OrderedDict()
         self.tries = 0
         self.laps: Laps | None = None  # of the race that decides of the way without Python
         # The way without Python: None until it was tried, then whether it is taken.
@@ -149,13 +149,13 @@ class Site:
         """Tell whether one more trace may give a program that is used again."""
         return self.tries < PROGRAMS
 
-    def keep(self, scalars: tuple[Any, ...], program: Program) -> None:
+    def keep(self, scalars: tuple[Any, ...], program: HostProgram) -> None:
         """Keep a program; the one used longest ago goes."""
         self.programs[scalars] = program
         if len(self.programs) > PROGRAMS:
             self.programs.popitem(last=False)
 
-    def program(self, scalars: tuple[Any, ...]) -> Program | None:
+    def program(self, scalars: tuple[Any, ...]) -> HostProgram | None:
         """Return the program for these scalars."""
         found = self.programs.get(scalars)
         if found is not None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from alight._core import ArrayBase, Value
+from alight._core import Value
 from alight._src.base.originals import np
 from alight._src.config.loading import config
-from alight._src.fp_warnings.errstate import asked
 from alight._src.ir.group import same_bits
 from alight._src.jit.argument_leases import Leases
-from alight._src.jit.exchange import attributes
-from alight._src.jit.host_program import Argument, Fixed, Fresh, Program, Tree
-from alight._src.jit.scalar import Scalar
+from alight._src.jit.host_program import HostProgram, Written
+from alight._src.jit.replay import Argument, Leaf, Making, NotKept
 from alight._src.plan.plan import Foregone, LaunchStep, Plan
 from alight._src.record import storage_io
+from alight._src.record.leased import Window
 from alight._src.run import evaluate, residency
 from alight.device import HOST_DEVICE
 
@@ -25,10 +24,6 @@ __all__ = ["CONSTANT_BYTES", "Trace", "make_program"]
 # eight programs to a function this keeps a function's below 8 MiB; larger ones are made at every
 # call.
 CONSTANT_BYTES = 1 << 20
-
-
-class _NotKept(Exception):
-    """Raised where a trace cannot be kept as a program."""
 
 
 class Trace:
@@ -80,7 +75,7 @@ class Trace:
 
 def make_program(
     trace: Trace, leases: Leases, result: Any, default_errstate: Any
-) -> Program | None:
+) -> HostProgram | None:
     """Return the program of a body that has just run, its work not yet done; None where it is
     not replayable."""
     if trace.touched or leases.ours_too or any(len(lease.members) > 1 for lease in leases.leases):
@@ -90,7 +85,7 @@ def make_program(
             return None
         try:
             made = _Making(leases).program(result, default_errstate)
-        except _NotKept:
+        except NotKept:
             return None
         if config().check:
             from alight._src.jit.checked_programs import prove_host
@@ -99,92 +94,56 @@ def make_program(
         return made
 
 
-class _Making:
+class _Making(Making):
     def __init__(self, leases: Leases) -> None:
-        self.leases = leases
-        self.roots: list[Value] = []
-        self.slots: dict[int, int] = {}
-        self.storages: dict[int, int] = {}
-        self.alive: list[Any] = []  # what ids in these dicts are of
+        super().__init__()
+        self.leases = leases.leases
 
-    def program(self, result: Any, default_errstate: Any) -> Program:
+    def program(self, result: Any, default_errstate: Any) -> HostProgram:
         written = []
-        for number, lease in enumerate(self.leases.leases):
+        for number, lease in enumerate(self.leases):
             value = lease.storage.value
             if value.op is not None:
-                self.root(value)
-                written.append((number, value))
-            elif not lease.holds(value.data):
-                raise _NotKept
-        form = self.form(result)
-        if not self.roots:
-            raise _NotKept  # nothing is computed: the body itself is as quick
-        prepared = evaluate.prepare(self.roots)
-        values = (*prepared.leaves, *prepared.pending)
-        numbers = {id(value): number for number, value in enumerate(values)}
-        leaves = tuple([self.leaf(leaf) for leaf in prepared.leaves])
-        nodes = tuple(
-            [
-                (v.site, None if v.errstate is default_errstate else asked(v.errstate))
-                for v in prepared.pending
-            ]
-        )
-        writes = tuple([(number, numbers[id(value)]) for number, value in written])
-        return Program(prepared, leaves, nodes, _numbered(form, numbers), writes)
+                written.append((number, value, lease.leased.windows))
+            elif not lease.leased.holds(value.data):
+                raise NotKept
+        for _, value, windows in written:
+            for root in value, *[w.mask for w in windows if w.mask is not None]:
+                if root.op is None:
+                    raise NotKept
+                self.root(root)
+        form = self.form_of(result)
+        prepared, leaves, nodes = self.prepared(default_errstate, read=True)
+        writes = [
+            Written(number, self.number(value), tuple(map(self._masked, windows)))
+            for number, value, windows in written
+        ]
+        return HostProgram(prepared, leaves, nodes, self.numbered(form), tuple(writes))
 
-    def root(self, value: Value) -> None:
-        """Make a pending value a root."""
-        if not any(value is root for root in self.roots):
-            self.roots.append(value)
+    def _masked(self, window: Window) -> Window:
+        mask = window.mask
+        return window if mask is None else window._replace(mask=self.number(mask))
+
+    def fixed(self, item: Any) -> bool:
+        return (
+            type(item) is bytes or isinstance(item, (np.generic, np.dtype)) or super().fixed(item)
+        )
 
     def leaf(self, value: Value) -> Any:
-        for number, lease in enumerate(self.leases.leases):
-            if lease.holds(value.data):
-                return number, value.layout, value.offset
+        for number, lease in enumerate(self.leases):
+            if lease.leased.holds(value.data):
+                return Leaf(number, value.layout, value.offset)
         data = value.data
         if value.layout.nbytes > CONSTANT_BYTES or (data is not None and data.foreign):
-            raise _NotKept
+            raise NotKept
         return value
 
-    def form(self, item: Any) -> Any:
-        self.alive.append(item)
-        if isinstance(item, ArrayBase):
-            return self.array(item)
-        kind = type(item)
-        if kind is dict:
-            parts = tuple([self.form(part) for part in item.values()])
-            return Tree(dict, parts, tuple(item))
-        if isinstance(item, tuple) or kind is list:
-            if kind not in (tuple, list) and (not hasattr(item, "_fields") or attributes(item)):
-                raise _NotKept
-            return Tree(kind, tuple([self.form(part) for part in item]), ())
-        if kind in (int, float, complex, bool, str, bytes, type(None)) or isinstance(
-            item, (np.generic, np.dtype)
-        ):
-            return Fixed(item)
-        raise _NotKept
-
-    def array(self, array: Any) -> Any:
-        slot = self.slots.setdefault(id(array), len(self.slots))
-        for number, lease in enumerate(self.leases.leases):
+    def argument(self, slot: int, array: Any) -> Argument | None:
+        for number, lease in enumerate(self.leases):
             if array is lease.arrays[0]:
                 return Argument(slot, number, None)
             if array.storage is lease.storage:
                 start = 0 if array.window is None else array.window.offset
                 writeable = array.window is None or array.window.writeable
                 return Argument(slot, number, (storage_io.layout(array), start, writeable))
-        value = array.storage.value
-        if value.op is None:
-            raise _NotKept  # made and not computed: every call must make its own
-        self.root(value)
-        memory_number = self.storages.setdefault(id(array.storage), len(self.storages))
-        return Fresh(slot, id(value), array.window, type(array) is Scalar, memory_number)
-
-
-def _numbered(form: Any, numbers: dict[int, int]) -> Any:
-    """Return a form with values by their numbers in place of their ids."""
-    if type(form) is Fresh:
-        return form._replace(value=numbers[form.value])
-    if type(form) is Tree:
-        return form._replace(parts=tuple([_numbered(part, numbers) for part in form.parts]))
-    return form
+        return None

@@ -343,6 +343,9 @@ class ProgramWalk(_Walk):
             return super().overwrites(step, place, dead)
         if not self.in_place or step.old not in dead or storage not in self.program.may_write:
             return False
+        home = None if step.home < 0 else self.program.given[step.home]
+        if home is None or home.storage != storage:
+            return False  # it is to hold another storage's contents, or none's
         whole = self.arenas[storage][1] == place.start
         return whole and place.layout.nbytes == self.program.storages[storage].nbytes
 

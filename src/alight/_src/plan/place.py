@@ -331,6 +331,7 @@ def _finished(
 ) -> Plan:
     """Return the plan in the numbers of the original graph."""
     names, origins = small.names, small.origins
+    homes = homes_of(graph)
     steps: list[Step] = []
     touched: list[list[int]] = []
     for unit, choice in zip(placed.units, placed.choices, strict=True):
@@ -349,7 +350,8 @@ def _finished(
             node = unit.node
             window = node.attr("layout"), node.attr("offset", 0)
             old, value = inputs
-            steps.append(WriteStep(old, value, outputs[0], *window, choice.device))
+            home = homes.get(outputs[0], -1)
+            steps.append(WriteStep(old, value, outputs[0], *window, choice.device, home))
     kept = [replace(r, nodes=tuple([origins[v] for v in r.nodes])) for r in placed.refused]
     skipping = [
         step
@@ -362,6 +364,18 @@ def _finished(
     steps = passing(graph, steps, facts)
     dead = _dead(last, len(steps))
     return Plan(tuple(steps), dead, graph.outputs, tuple(kept), tuple(skipping))
+
+
+def homes_of(graph: Graph) -> dict[int, int]:
+    """Return the input that each version of leased memory was recorded as a later one of."""
+    homes: dict[int, int] = {}
+    for number, node in graph.numbered():
+        if node.op.kind is Kind.WRITE and node.attr("leased"):
+            before = node.operands[0]
+            home = before if before < len(graph.inputs) else homes.get(before, -1)
+            if home >= 0:
+                homes[number] = home
+    return homes
 
 
 def _last(
@@ -379,9 +393,13 @@ def _last(
     for step in reversed(steps):
         if isinstance(step, ViewStep):
             last[step.source] = max(last[step.source], last[step.target])
-    for number in range(len(graph.inputs)):
+    # Of inputs in one memory each lives as long as all: who writes one of them writes the others.
+    inputs = range(len(graph.inputs))
+    for number in inputs:
         base = uses.base[number]
         last[base] = max(last[base], last[number])
+    for number in inputs:
+        last[number] = max(last[number], last[uses.base[number]])
     return last
 
 

@@ -95,7 +95,8 @@ class ViewStep:
 class WriteStep:
     """Make ``target``: ``old`` with the window (``layout``, ``offset``) set to ``value``, which
     broadcasts to it and has its dtype. Done in place where nobody else needs ``old``. It happens
-    where ``device`` says."""
+    where ``device`` says. ``home`` is the input whose memory, if it is leased, is what the program
+    wrote into there: in no other leased memory may it be done in place."""
 
     old: int
     value: int
@@ -103,6 +104,7 @@ class WriteStep:
     layout: Layout
     offset: int
     device: str
+    home: int = -1
 
 
 Step = LaunchStep | ViewStep | WriteStep

@@ -28,6 +28,7 @@ from alight._core import (
 )
 from alight._src.base.failures import from_signal, ignoring_failures
 from alight._src.base.originals import np
+from alight._src.record.leased import apart, bring_home
 from alight._src.record.pending import WHERE, WRITE, alias, call_there, cast, concrete, pend
 from alight._src.run import evaluate, residency
 from alight.backends.registry import only_host
@@ -124,8 +125,10 @@ def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
         evaluate.evaluate((storage.value,))
     value = storage.value
     assert value.data is not None
-    if value.data.foreign:
+    if value.data.foreign or storage.lease is not None:
         evaluate.evaluate_all()
+        if storage.lease is not None:
+            bring_home((storage,))
     elif not sole(value, 1, opened := value.data.writing):  # by this turn, before
         # Someone still reads these bytes: pending work first, and whoever is left keeps the old
         # ones.
@@ -166,14 +169,16 @@ def _version(array: ArrayBase, old: Value, value: Value, mask: Value | None) -> 
         kept = old if view is None else alias(old, view)
         dense = target if target.dense else make_layout(target.dtype, target.shape)
         value = pend(WHERE, (mask, value, kept), (), dense)
-    if (
-        (view is None or (view.offset == 0 and target is old.layout))
-        and value.layout is target
-        and value.op is not None
-        and array.storage.lease is None
-    ):
-        return value
-    attrs = (("offset", 0 if view is None else view.offset), ("layout", target))
+    leased = array.storage.lease
+    offset = 0 if view is None else view.offset
+    whole = offset == 0 and target is old.layout
+    if whole and value.layout is target and value.op is not None and leased is None:
+        return apart(value)
+    attrs: tuple[tuple[str, Any], ...] = (("offset", offset), ("layout", target))
+    if leased is not None:
+        leased.wrote(offset, target, mask)
+        if mask is None:
+            attrs = (*attrs, ("leased", True))
     return pend(WRITE, (old, value), attrs, old.layout)
 
 
@@ -187,8 +192,13 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
         if storage.value.op is not None:
             evaluate.evaluate((storage.value,))
         value = storage.value
-        assert value.data is not None
-        if not value.data.shared and not sole(value, 1):
+        data = value.data
+        assert data is not None
+        if storage.lease is not None:
+            evaluate.evaluate_all()
+            bring_home((storage,))
+            value = storage.value
+        elif not data.shared and not sole(value, 1):
             writable_view = array.window is None or array.window.writeable
             evaluate.evaluate_all()
             if writable_view and not sole(value, 1):

@@ -48,13 +48,15 @@ stood_in = _StoodIn()
 class Execution:
     """One run of a plan over recorded values."""
 
-    __slots__ = ("failed", "later", "places", "plan", "values")
+    __slots__ = ("failed", "homes", "later", "places", "plan", "values")
 
     def __init__(self, plan: Plan, values: list[Value | None]) -> None:
         self.plan = plan
         self.values = values
         self.places: dict[int, Place] = {}
         self.failed: dict[int, BaseException] = {}
+        # versions that lie in leased memory, by the input that is the first of them
+        self.homes: dict[int, int] = {}
         # a launch that is to run with the write after it, straight into the window
         self.later: _Later | None = None
 
@@ -189,6 +191,7 @@ class Execution:
                 raise self.failed[number]
             value = self.values[number]
             assert value is not None, number
+            assert value.op is None, f"%{number} is read before it is made"
             if value.data is None:
                 place = (constant(value), 0, value.layout)
             else:
@@ -391,6 +394,7 @@ class Execution:
             step.old in dead  # rewriting may have given old bytes readers that were not recorded
             and mine
             and not data.exported
+            and (not data.foreign or self.homes.get(step.old, step.old) == step.home)
             and offset == 0
             and layout is old.layout
             and sole(old, 1 + number_of_uses, 1 + held_by_value)
@@ -419,6 +423,8 @@ class Execution:
         if not in_place:
             data = residency.exact_copy(array_at((data, offset, layout)), layout)
             offset = 0
+        elif data.foreign:
+            self.homes[step.target] = step.home
         residency.only_on_host(data)
         if value_place is None:
             assert later is not None

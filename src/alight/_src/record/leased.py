@@ -1,0 +1,160 @@
+"""The caller's memory while a jitted function has it: which ndarrays lie in it, which windows of it
+the body has written, and the one step that puts them there.
+
+What a body writes makes versions, as all writes do. Where the last one lies elsewhere in the end,
+what was written is copied, and no byte beside it: that may be another thread's.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
+
+from alight._core import Data, Layout, Storage, Value
+from alight._src.base.originals import np
+from alight._src.ir.ops import OPS
+from alight._src.record.pending import COPY, VIEW, WRITE, elementwise, pend
+from alight._src.record.result_strides import dense_like
+from alight._src.run import evaluate
+
+__all__ = ["Leased", "Move", "Window", "apart", "bring_home", "put_back"]
+
+NdArray = np.ndarray[Any, Any]
+
+
+class Window(NamedTuple):
+    """What was written of some memory: the elements of a window, or those where a mask is true.
+    ``mask`` is None, or a value (in a program its number)."""
+
+    offset: int
+    layout: Layout
+    mask: Any
+
+
+class Move(NamedTuple):
+    """What is to be put into leased memory: that, in the layout of the version it is to hold, and
+    what of it was written."""
+
+    memory: NdArray
+    version: Value
+    windows: Sequence[Window]
+
+
+class Leased:
+    """One piece of the caller's memory: the ndarrays in it, each with the array for it, and what
+    was written of it since it held the current version."""
+
+    __slots__ = ("_array", "_data", "_layout", "_windows", "members")
+
+    def __init__(self, value: Value, members: Iterable[tuple[weakref.ref[Any], NdArray]]) -> None:
+        self.members = tuple(members)
+        assert value.data is not None
+        self._layout, self._array = value.layout, value.data.array
+        self.lies_in(value.data)
+
+    def lies_in(self, data: Data) -> None:
+        """Note that the current version is what the caller's memory holds."""
+        # Weak: whether the bytes may be written in place is told by who else holds their Data.
+        self._data = weakref.ref(data)
+        # Masks are storages, as what is pending is then done before what it reads is written.
+        self._windows: dict[tuple[int, Layout], Storage | None] = {}
+
+    def holds(self, data: Data | None) -> bool:
+        """Tell whether these are the caller's bytes."""
+        return data is not None and self._data() is data
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """Return what was written, in no order: all of it gets what is there in the end."""
+        masks = self._windows.items()
+        return tuple([Window(*place, None if s is None else s.value) for place, s in masks])
+
+    def wrote(self, offset: int, layout: Layout, mask: Value | None) -> None:
+        """Note that a window is written, where the mask is true."""
+        windows = self._windows
+        place, whole = (offset, layout), (0, self._layout)
+        for covering in (whole, place):
+            if covering in windows and windows[covering] is None:
+                return
+        if mask is None:
+            if place == whole:
+                windows.clear()
+            windows[place] = None
+            return
+        before = windows.get(place)
+        if before is not None:
+            either = elementwise(OPS["logical_or"], (before.value, mask))
+            assert either is not None
+            mask = either[0]
+        windows[place] = Storage(apart(mask))
+
+    def anew(self) -> Value:
+        """Return a value of the caller's memory as it is."""
+        value = Value(None, (), (), self._layout)
+        value.data = Data(self._layout, self._array, foreign=True)
+        value.data.shared = False
+        return value
+
+
+def apart(value: Value) -> Value:
+    """Return a value, or a copy of it where it may be what a storage has or had: bytes that may be
+    written in place."""
+    if value.op is None or value.op is VIEW or value.op is WRITE:
+        same = value.layout
+        layout = same if same.dense else dense_like(same, same.dtype)
+        return pend(COPY, (value,), (), layout)
+    return value
+
+
+def bring_home(storages: Iterable[Storage]) -> None:
+    """Have the versions of leased storages lie in their caller's memory. Who reads what is there
+    has been evaluated."""
+    away = []
+    for storage in storages:
+        leased = storage.lease
+        if storage.value.op is not None:
+            evaluate.evaluate((storage.value,))
+        if not leased.holds(storage.value.data):
+            away.append((storage, leased.anew()))
+    if not away:
+        return
+    put_back([Move(anew.data.array, s.value, s.lease.windows) for s, anew in away])
+    for storage, anew in away:
+        storage.rebind(anew)
+        storage.lease.lies_in(anew.data)
+
+
+def put_back(moves: Sequence[Move]) -> None:
+    """Put versions of leased memory into it. What is read there is read before anything is
+    written, and no signal's exception comes between two copies."""
+    targets, sources, masks = [], [], []
+    for memory, version, windows in moves:
+        source = _lasting(version)
+        for window in windows:
+            targets.append(_at(memory, version, window))
+            sources.append(_at(source, version, window))
+            masks.append(True if window.mask is None else _lasting(window.mask))
+    # Signals are looked at between instructions of Python's, of which this loop has none.
+    deque(map(_copy, targets, sources, repeat("same_kind"), masks), maxlen=0)
+
+
+# NumPy's function itself: about the public one it asks a function in Python.
+_copy: Any = np.copyto._implementation  # type: ignore[attr-defined]
+
+
+def _lasting(value: Value) -> NdArray:
+    """Return elements that stay as they are while leased memory is written."""
+    elements = evaluate.host_array(value)
+    data = value.data
+    return elements.copy("K") if data is not None and data.foreign else elements
+
+
+def _at(whole: NdArray, version: Value, window: Window) -> NdArray:
+    offset, layout, _ = window
+    if layout is version.layout and not offset:
+        return whole
+    raw = Data(version.layout, whole).raw
+    return np.ndarray(layout.shape, layout.dtype, raw, offset if layout.size else 0, layout.strides)
