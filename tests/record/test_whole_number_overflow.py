@@ -71,3 +71,17 @@ def test_the_range_of_bytes_overflows() -> None:
     x = alight.asarray(np.array([100, -100], "i1"))
     with pytest.warns(RuntimeWarning, match="overflow encountered in scalar subtract"):
         assert x.max() - x.min() == -56
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_what_cannot_overflow_is_told_from_what_can(dtype: str) -> None:
+    kind = np.dtype(dtype)
+    least, most, half = np.iinfo(kind).min, np.iinfo(kind).max, 1 << (4 * kind.itemsize - 1)
+    near = {least, most, 0, 1, -1, *(sign * half + by for sign in (1, -1, 2) for by in (-1, 0, 1))}
+    values = sorted(int(value) for value in near if least <= value <= most)
+    for one in values:
+        for other in values:
+            for call in (operator.add, operator.sub, operator.mul):
+                for second in (other, np.full(3, other, kind)):
+                    given = (call, np.full(3, one, kind), second, True)
+                    assert _outcome(alight.asarray, *given) == _outcome(np.asarray, *given), given

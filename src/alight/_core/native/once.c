@@ -280,15 +280,54 @@ static bool may_overflow(binaryfunc run, PyObject *left, PyObject *right)
     return computes && (is_whole_number(left) || is_whole_number(right));
 }
 
+/* Read a whole number: Python's, or an array's without axes, of so many bits (Python's takes the other's dtype). */
+static bool whole_number(PyObject *item, long long *value, int *bits, bool *natural)
+{
+    if (PyLong_CheckExact(item)) {
+        int beyond;
+        *value = PyLong_AsLongLongAndOverflow(item, &beyond);
+        return beyond == 0;
+    }
+    PyArrayObject *array = (PyArrayObject *)item;
+    if (!PyArray_CheckExact(item) || PyArray_NDIM(array) != 0 || !PyTypeNum_ISINTEGER(PyArray_TYPE(array)) || !PyArray_ISBEHAVED_RO(array)) {
+        return false;
+    }
+    int size = (int)PyArray_ITEMSIZE(array);
+    bool plus = PyTypeNum_ISUNSIGNED(PyArray_TYPE(array));
+    const void *data = PyArray_DATA(array);
+    if (size == 1) *value = plus ? (long long)*(const npy_uint8 *)data : *(const npy_int8 *)data;
+    else if (size == 2) *value = plus ? (long long)*(const npy_uint16 *)data : *(const npy_int16 *)data;
+    else if (size == 4) *value = plus ? (long long)*(const npy_uint32 *)data : *(const npy_int32 *)data;
+    else *value = *(const npy_int64 *)data; /* of 2^63 and more: negative, which a natural one must not be */
+    *bits = 8 * size < *bits ? 8 * size : *bits;
+    *natural = *natural || plus;
+    return true;
+}
+
+/* Tell whether two operands are whole numbers so small that their sum, difference and product are of any dtype
+   that has both: of half its bits. */
+static bool cannot_overflow(PyObject *const *both)
+{
+    long long values[2];
+    int bits = 64;
+    bool natural = false;
+    if (!whole_number(both[0], &values[0], &bits, &natural) || !whole_number(both[1], &values[1], &bits, &natural)) {
+        return false;
+    }
+    long long limit = 1LL << (bits / 2 - 1);
+    return values[0] < limit && values[1] < limit && (natural ? values[1] >= 0 && values[0] >= values[1] : values[0] > -limit && values[1] > -limit);
+}
+
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
 {
     Py_ssize_t least;
-    if (may_overflow(run, left, right) || !may_do(&least)) {
+    if (!may_do(&least)) {
         return NULL;
     }
     PyObject *both[2] = {operand(left, least), NULL};
     both[1] = both[0] == NULL ? NULL : operand(right, least);
-    bool small = both[1] != NULL && !outgrow(both, 2, least, run == PyNumber_MatrixMultiply);
+    bool small = both[1] != NULL && !outgrow(both, 2, least, run == PyNumber_MatrixMultiply)
+        && (!may_overflow(run, left, right) || cannot_overflow(both));
     PyObject *result = small ? taken_over(run(both[0], both[1]), least) : NULL;
     Py_XDECREF(both[0]);
     Py_XDECREF(both[1]);
