@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from alight._src.ir.ops import OPS
-from alight._src.jit.host_program import Program as HostProgram
+from alight._src.jit.host_program import HostProgram
 from fuzzing import jitted
 from fuzzing.known_faults import JITTED
 
