@@ -48,12 +48,20 @@ def elements(start: int, layout: Any) -> set[int]:
 
 
 def told(one: ByteSet) -> set[int]:
+    if one.marks is not None:
+        starts = (one.low + one.unit * np.flatnonzero(one.marks)).tolist()
+        return {start + byte for start in starts for byte in range(one.unit)}
     if one.runs is None:
         return set(range(one.low, one.high))
     return {byte for low, high in one.runs.tolist() for byte in range(low, high)}
 
 
-def test_sets_of_bytes_are_those_of_the_elements() -> None:
+@pytest.mark.parametrize("runs", [byte_sets.RUNS, 1, 5])
+def test_sets_of_bytes_are_those_of_the_elements(
+    runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(byte_sets, "RUNS", runs)  # more are told by marks
+    byte_sets._touched.cache_clear()
     rng = random.Random(0)
     steps = (-24, -8, -3, 0, 1, 2, 4, 8, 9, 16, 24, 40)
 
@@ -63,17 +71,22 @@ def test_sets_of_bytes_are_those_of_the_elements() -> None:
         dtype = np.dtype(rng.choice("bhid"))
         return rng.randint(0, 60), make_layout(dtype, shape, tuple(rng.choices(steps, k=ndim)))
 
+    marked = 0
     for _ in range(1500):
         one, other = drawn(), drawn()
         a, b = bytes_of(*one), bytes_of(*other)
+        marked += a.marks is not None or b.marks is not None
         x, y = elements(*one), elements(*other)
         assert (told(a), told(b)) == (x, y), (one, other)
         assert told(a & b) == x & y and told(a - b) == x - y, (one, other)
         assert a.meets(b) == bool(x & y) and a.within(b) == (x <= y), (one, other)
+    byte_sets._touched.cache_clear()
+    assert (marked > 100) == (runs < 8), marked
 
 
 def test_what_is_too_much_to_tell_counts_as_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(byte_sets, "RUNS", 8)
+    monkeypatch.setattr(byte_sets, "MARKS", 8)
     left = make_layout(F8, (50, 2), (72, 8))
     byte_sets._touched.cache_clear()
     a, b, c = bytes_of(0, left), bytes_of(16, left), bytes_of(8, left)
@@ -188,6 +201,63 @@ def test_right_plans_pass() -> None:
             check_plan(plan, graph)
             seen.update(map(type, plan.steps))
     assert min(seen[LaunchStep], seen[ViewStep], seen[WriteStep]) > 100
+
+
+def test_a_write_of_all_of_a_value_with_a_window_written_is_one_write() -> None:
+    """``q[2] = 1; b[...] = q[...]``: the value written goes by the name of a view of all of it."""
+    b = Builder(ROWS, make_layout(F8, ()), ROWS)
+    version = b.write(0, np.s_[2], 1)
+    graph = b.graph(b.write(2, np.s_[...], b.view(version, np.s_[...])))
+    for facts in (FACTS, GENERATED):
+        plan = make_plan(graph, facts)
+        check_plan(plan, graph)
+        (write,) = [step for step in plan.steps if isinstance(step, WriteStep)]
+        assert write.layout.shape == (8,)
+        for other in (replace(write, offset=write.offset + 8), replace(write, layout=ROWS)):
+            steps = tuple([other if step is write else step for step in plan.steps])
+            refused("sets", check_plan, replace(plan, steps=steps), graph)
+    # a view of a part is another value: what was written into the other part is not to be seen
+    b = Builder(ROWS, make_layout(F8, ()), make_layout(F8, (8,)))
+    version = b.write(0, np.s_[2], 1)
+    graph = b.graph(b.write(2, np.s_[...], b.view(version, np.s_[3])))
+    plan = make_plan(graph, GENERATED)
+    check_plan(plan, graph)
+    for step in plan.steps:
+        if isinstance(step, WriteStep):
+            wrong = replace(step, layout=make_layout(F8, (4,), (16,)))
+            steps = tuple([wrong if one is step else one for one in plan.steps])
+            refused("sets", check_plan, replace(plan, steps=steps), graph)
+
+
+def test_windows_of_many_elements_apart_are_told_exactly() -> None:
+    """Each second element of so many is set: the others are what they were, and no more."""
+    many = make_layout(F8, (2, byte_sets.RUNS + 8))
+    b = Builder(many, make_layout(F8, ()))
+    first = b.write(0, np.s_[:, ::2], 1)
+    last = b.write(first, np.s_[0, 1::2], b.add("exp", b.view(first, np.s_[1, ::2])))
+    graph = b.graph(b.add("exp", b.view(last, np.s_[0, 1::2])), last)
+    for facts in (FACTS, GENERATED):
+        plan = make_plan(graph, facts)
+        check_plan(plan, graph)
+        writes = [step for step in plan.steps if isinstance(step, WriteStep)]
+        assert len(writes) == 2
+        for write in writes:
+            steps = tuple([step for step in plan.steps if step is not write])
+            assert plan_faults(replace(plan, steps=steps, dead=plan.dead[: len(steps)]), graph)
+
+
+def test_an_element_of_many_that_is_another_is_refused() -> None:
+    many, one = byte_sets.RUNS + 8, make_layout(F8, ())
+    memory = Contents()
+    memory.add("a", 0, many * 16, "a")
+    left, right = [Place("a", at, make_layout(F8, (many,), (16,))) for at in (0, 8)]
+    memory.write(0, left)
+    memory.write(1, right)
+    memory.read(0, left)
+    memory.read(1, right)
+    memory.write(2, Place("a", 16 * (many - 3), one))
+    memory.read(1, right)
+    refused("hold %2", memory.read, 0, left)
 
 
 def fault(plan: Plan, graph: Graph) -> str:

@@ -76,12 +76,17 @@ def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) ->
     while (one := _node(graph, number)) is not None:
         if one.op.kind is Kind.WRITE:
             windows.add((one.attr("layout"), one.attr("offset", 0)))
-        elif one.op.kind is not Kind.ELEMENTWISE:
+        elif one.op.kind is not Kind.ELEMENTWISE and not _all_of(graph, one):
             break
-        # a value may go by the name of a copy of it, or of a write of all of it
+        # a value may go by the name of a copy or a view of all of it, or of a write of all of it
         number = one.operands[-1]
     if windows and (step.layout, step.offset) not in windows:
         yield f"%{step.target} sets {step.layout!r} {step.offset} bytes into %{step.old}"
+
+
+def _all_of(graph: Graph, one: Node) -> bool:
+    """Tell whether a node is a view of each byte of its operand."""
+    return one.op.kind is Kind.VIEW and one.layout.nbytes == graph.layout(one.operands[0]).nbytes
 
 
 def _node(graph: Graph, number: int) -> Node | None:
