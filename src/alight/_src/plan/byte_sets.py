@@ -189,7 +189,10 @@ def _each(layout: Layout) -> ByteSet:
         return found
     marks = np.zeros(count, bool)
     shape = *layout.shape, layout.itemsize // unit
-    strides = *(s // unit if n > 1 else 0 for n, s in zip(layout.shape, layout.strides)), 1
+    strides = (
+        *(s // unit if n > 1 else 0 for n, s in zip(layout.shape, layout.strides, strict=True)),
+        1,
+    )
     np.ndarray(shape, bool, marks, -found.low // unit, strides)[...] = True
     return _of_marks(found.low, marks, unit)
 

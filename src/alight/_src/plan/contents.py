@@ -261,6 +261,8 @@ class Contents(Versions):
                         *(buffer.name, operand.value),
                     )
             for other_value, other in results[:number]:
+                if other_value == value:
+                    continue  # a value, and a view of all of it that the launch makes too
                 if other.arena == place.arena and where.meets(other.bytes):
                     buffer = self._buffer(place.arena, where)
                     self._refuse(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from alight._core import Layout
 from alight._src.ir.group import Graph, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.well_formed import group_faults
@@ -40,6 +42,13 @@ def malformed(plan: Plan, graph: Graph) -> Iterator[str]:
     yield from (f"output %{o} is not there at the end" for o in plan.outputs if o not in there)
 
 
+def _lies(layout: Layout) -> tuple[Any, ...]:
+    """Return where the elements of a layout lie: axes of one element move nothing, and a group over
+    rows keeps the axis that it reduces."""
+    axes = zip(layout.shape, layout.strides, strict=True)
+    return layout.dtype, tuple([(size, stride) for size, stride in axes if size != 1])
+
+
 def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) -> Iterator[str]:
     """Yield where a step is not what the graph has; ``views`` are those made so far, with the bytes
     before them."""
@@ -49,10 +58,10 @@ def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) ->
         if len(step.nodes) != len(inner.nodes):
             yield f"{len(step.nodes)} names, {len(inner.nodes)} nodes"
         for number, layout in zip(step.inputs, inner.inputs, strict=True):
-            if graph.layout(number) is not layout:
+            if _lies(graph.layout(number)) != _lies(layout):
                 yield f"reads %{number} as {layout!r}"
         for number, local in zip(step.outputs, inner.outputs, strict=True):
-            if graph.layout(number) is not inner.layout(local):
+            if _lies(graph.layout(number)) != _lies(inner.layout(local)):
                 yield f"makes %{number} as {inner.layout(local)!r}"
         if (step.decision.chosen, step.decision.implementation) != (
             *(step.device, step.implementation),
