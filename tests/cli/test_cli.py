@@ -151,7 +151,12 @@ def test_devices_and_doctor(tmp_path: Path) -> None:
     devices = loaded(tmp_path, "devices", "--json")["devices"]
     assert devices[0]["id"] == "cpu" and devices[0]["profile"] is None
     found = loaded(tmp_path, "doctor", "--json", ALIGHT_FLOOR_ALL="7")
-    assert found["cache"] == {"path": str(tmp_path / "cache"), "writable": True, "reason": None}
+    assert found["cache"] == {
+        "path": str(tmp_path / "cache"),
+        "writable": True,
+        "reason": None,
+        "owner_checked": os.name == "posix",
+    }
     assert {
         "name": "floor.all",
         "value": 7,

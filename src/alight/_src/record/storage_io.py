@@ -192,13 +192,12 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
         if storage.value.op is not None:
             evaluate.evaluate((storage.value,))
         value = storage.value
-        data = value.data
-        assert data is not None
+        assert value.data is not None  # no name for it: `sole` counts who holds it
         if storage.lease is not None:
             evaluate.evaluate_all()
             bring_home((storage,))
             value = storage.value
-        elif not data.shared and not sole(value, 1):
+        elif not value.data.shared and not sole(value, 1):
             writable_view = array.window is None or array.window.writeable
             evaluate.evaluate_all()
             if writable_view and not sole(value, 1):
