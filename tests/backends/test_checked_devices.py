@@ -70,7 +70,7 @@ def test_pieces_that_are_broken_are_refused(how: str) -> None:
 SEQUENCES = """
 import ctypes
 import numpy as np, alight
-import test_resident as t
+import jitted_bodies as t
 from alight._src.log.decisions import LOG
 from alight.backends.cuda import checked_launches, launch_sequence
 from alight.errors import PlanError
