@@ -82,6 +82,8 @@ def keep(sequence, work, addresses=None):
 checked_launches.prove = keep
 def window(x, y):
     return np.sqrt(x[1:] * 2 + y[:-1]).sum() + x[3:-1], y - x
+def turned(x, y):
+    return x * (2 + 1j) - y  # a constant too wide to be passed by value
 def refused(match, sequence, work, addresses=None):
     try:
         prove(sequence, work, addresses)
@@ -93,13 +95,13 @@ x, y = t.drawn(1)
 with alight.policy(force="cuda:0", floor=0):
     a, b = alight.asarray(x), alight.asarray(y)
     alight.evaluate(a + 0, b + 0)
-    for function in (t.one, t.two, window):
+    for function in (t.one, t.two, window, turned):
         made = alight.jit(function)
         for _ in range(40):
             found = made(a, b)
         t.near([r for r in t.parts(found) if r is not a], function, x, y)
 assert not LOG.snapshot().fallbacks, LOG.snapshot().fallbacks
-assert checked_launches.counts["sequences"] >= 3, checked_launches.counts
+assert checked_launches.counts["sequences"] >= 4, checked_launches.counts
 assert checked_launches.counts["graphs"] >= 1, checked_launches.counts
 tried = 0
 for sequence, work, addresses in known:

@@ -259,3 +259,27 @@ def test_the_guard_drops_what_makes_room() -> None:
     made(a, np.arange(EXACT_SITES + 1.0))
     assert len(learned.hosted) == EXACT_SITES and first not in learned.hosted.values()
     assert not made.holds(first.entry)
+
+
+@pytest.mark.parametrize("policy", [{}, {"floor": 0}, {"force": "cpu:generated", "floor": 0}])
+def test_what_is_written_inside_an_array_of_objects_is_written_once(policy: dict[str, Any]) -> None:
+    """A body that gives back an Array runs on the Arrays; what it had written could not be taken
+    back."""
+
+    def shifted(e: Any, c: Any) -> Any:
+        e[0][1:] += e[0][:-1] * 2
+        return c
+
+    def given() -> Any:
+        held = np.empty(1, object)
+        held[0] = np.arange(4.0)
+        return held
+
+    made: Any = alight.jit(shifted)
+    with alight.policy(**policy):
+        for _ in range(4):
+            ours, wanted = given(), given()
+            c = alight.asarray(np.ones(3))
+            assert made(ours, c) is c
+            shifted(wanted, np.ones(3))
+            assert np.array_equal(ours[0], wanted[0]), ours[0]

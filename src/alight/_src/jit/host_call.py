@@ -24,11 +24,13 @@ __all__ = ["Hosted", "kinds_of"]
 
 def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return the kinds of the arguments, or None: there is no Array among them, or what is neither
-    array nor scalar."""
+    array nor scalar, or an array of objects."""
     kinds: list[Any] = []
     for item in args:
         kind = type(item)
         if kind is np.ndarray:
+            if item.dtype.hasobject:  # what lies in it cannot be made read-only
+                return None
             kinds.append((layout_of(item), item.flags.writeable))
         elif kind is Array or kind in SCALARS or issubclass(kind, np.generic):
             kinds.append(kind)

@@ -182,17 +182,15 @@ def _touched(layout: Layout) -> ByteSet:
 def _each(layout: Layout) -> ByteSet:
     """Return the bytes of an array that are more than a few runs, by marks if not too many."""
     found = _touched(layout)
-    steps = [s for n, s in zip(layout.shape, layout.strides, strict=True) if n > 1]
+    axes = tuple(zip(layout.shape, layout.strides, strict=True))
+    steps = [s for n, s in axes if n > 1]
     unit = math.gcd(layout.itemsize, *steps)
     count = (found.high - found.low) // unit
     if count > MARKS:
         return found
     marks = np.zeros(count, bool)
     shape = *layout.shape, layout.itemsize // unit
-    strides = (
-        *(s // unit if n > 1 else 0 for n, s in zip(layout.shape, layout.strides, strict=True)),
-        1,
-    )
+    strides = *(s // unit if n > 1 else 0 for n, s in axes), 1
     np.ndarray(shape, bool, marks, -found.low // unit, strides)[...] = True
     return _of_marks(found.low, marks, unit)
 

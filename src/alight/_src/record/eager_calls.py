@@ -126,12 +126,15 @@ def _run(
     # Read once: another thread may write to them meanwhile.
     values = {id(item): read(item) for item in args if _ours(item)}
     evaluate.evaluate(values.values(), read=False)
+    watch = evaluate.watch.by
 
     def given(item: Any) -> Any:
         if _ours(item):
             value = values.get(id(item)) or read(item)
             if value.data is None:
                 raise Unsupported("a constant")
+            if watch is not None:  # as where the host reads: the result is no constant
+                watch.read(value)
             return Operand(residency.buffer(value.data, where), value.offset, value.layout)
         return type(item)([given(p) for p in item]) if type(item) in (tuple, list) else item
 

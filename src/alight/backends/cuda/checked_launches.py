@@ -100,7 +100,7 @@ def _put(memory: Contents, work: LaunchSequence, addresses: Sequence[int]) -> No
     spans = []
     for number, (layout, _) in enumerate(work.given):
         low, high = reach(layout)
-        if number not in work.fixed and layout.size:
+        if layout.size:
             spans.append((addresses[number] + low, addresses[number] + high, number))
     pieces: list[list[int]] = []
     for low, high, number in sorted(spans):
