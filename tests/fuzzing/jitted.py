@@ -7,6 +7,7 @@ at work, which is the last one said where the process dies. Each body is called 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import threading
@@ -26,7 +27,16 @@ from .known_faults import known
 from .program import DEVICES
 from .witness import HEARING, Witness, difference
 
-__all__ = ["MODES", "Difference", "Program", "differs", "drawn", "run_many", "shrunk"]
+__all__ = [
+    "MODES",
+    "Difference",
+    "Program",
+    "differs",
+    "drawn",
+    "odd_warnings",
+    "run_many",
+    "shrunk",
+]
 
 MODES: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -228,15 +238,43 @@ def differs(program: Program, mode: str) -> Difference | None:
     except Exception as error:
         return Difference(program, mode, "outside", f"{type(error).__name__}: {error}")
     for number, (a, b) in enumerate(zip(wanted, got, strict=True)):
-        if program.hearing == "shown":
-            # Results that nobody asks for are not computed, and devices raise no flags: fewer may
-            # be shown than NumPy shows, as the documentation says, and no others.
-            b["warnings"] = [told for told in b["warnings"] if told not in a["warnings"]]
-            a["warnings"] = []
+        a["warnings"], b["warnings"] = odd_warnings(
+            a["warnings"], b["warnings"], program.hearing == "shown", mode in DEVICES
+        )
         found = difference(a, b)
         if found is not None:
             return Difference(program, mode, *found[:1], f"call {number}: {found[1]}")
     return None
+
+
+def odd_warnings(
+    wanted: list[str], got: list[str], shown: bool, on_device: bool
+) -> tuple[list[str], list[str]]:
+    """Return the warnings that had to be given and were not, and those that were and had not to.
+
+    Results that nobody asks for are not computed: fewer may be ``shown`` than NumPy shows. And
+    devices raise no flags. What NumPy says at a line of its own, alight may say at the caller's.
+    """
+    inside = {_text(told) for told in wanted if told.startswith(_NUMPYS)}
+    others = [told for told in got if told not in wanted and _text(told) not in inside]
+    given = {_text(told) for told in got}
+    missing = [
+        told
+        for told in wanted
+        if not shown
+        and _text(told) not in given
+        and not (on_device and told.startswith("RuntimeWarning"))
+    ]
+    return missing, others
+
+
+_NUMPYS = os.path.dirname(np.__file__)
+
+
+def _text(told: str) -> str:
+    """Return a warning without the line that it was shown for."""
+    category = told.split("Warning: ")[0].split(": ")[-1]
+    return told[told.index(f"{category}Warning: ") :]
 
 
 def _leaves_open(program: Program) -> bool:

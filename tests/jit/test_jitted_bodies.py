@@ -50,6 +50,38 @@ def test_known_faults_are_faults(seed: int, mode: str) -> None:
     assert jitted.differs(jitted.drawn(seed, mode), mode), "mended: take it off known_faults.py"
 
 
+_DIVIDE = "RuntimeWarning: divide by zero encountered in divide"
+_CASTING = "ComplexWarning: Casting complex values to real discards the imaginary part"
+_INSIDE = f"{Path(np.__file__).parent / '_core' / '_methods.py'}:113: "
+
+
+@pytest.mark.parametrize(
+    "wanted, got, shown, on_device, odd",
+    [
+        ([_DIVIDE], [_DIVIDE], False, False, ([], [])),
+        ([_DIVIDE], [], False, False, ([_DIVIDE], [])),
+        ([_DIVIDE], [], False, True, ([], [])),
+        ([_CASTING], [], False, True, ([_CASTING], [])),
+        ([], [_DIVIDE], False, True, ([], [_DIVIDE])),
+        ([f"<seed 1>:2: {_DIVIDE}"], [], True, False, ([], [])),
+        ([f"<seed 1>:2: {_DIVIDE}"], [f"<seed 1>:2: {_DIVIDE}"], True, False, ([], [])),
+        ([], [f"<seed 1>:2: {_CASTING}"], True, False, ([], [f"<seed 1>:2: {_CASTING}"])),
+        (
+            [f"<seed 1>:2: {_CASTING}"],
+            [f"<seed 1>:3: {_CASTING}"],
+            True,
+            False,
+            ([], [f"<seed 1>:3: {_CASTING}"]),
+        ),
+        ([_INSIDE + _CASTING], [f"<seed 1>:2: {_CASTING}"], True, False, ([], [])),
+    ],
+)
+def test_warnings_are_required_where_they_are_promised(
+    wanted: list[str], got: list[str], shown: bool, on_device: bool, odd: Any
+) -> None:
+    assert jitted.odd_warnings(wanted, got, shown, on_device) == odd
+
+
 def test_bodies_are_called_often_and_replayed() -> None:
     programs = [jitted.drawn(seed, "floor") for seed in range(300)]
     assert min(len(program.calls) for program in programs) >= 8

@@ -8,7 +8,7 @@ from alight._core import ArrayBase, layout_of
 from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import modes_here
 from alight._src.jit.lease import NdArray, leasable
-from alight._src.jit.reachability import overlap
+from alight._src.jit.reachability import leads_nowhere, overlap
 
 __all__ = ["Described", "describe"]
 
@@ -77,7 +77,8 @@ class _Describing:
             self.integers.append(item)
         if kind in (int, bool, str, bytes, type(None)):
             return kind, item
-        if isinstance(item, np.generic) and not isinstance(item, (np.object_, ArrayBase)):
+        # Records are windows of memory, which a body may write into.
+        if isinstance(item, np.generic) and leads_nowhere(kind) and not isinstance(item, ArrayBase):
             if item.dtype.kind in "fc":
                 self.scalars.append(item.tobytes())
                 return kind

@@ -14,6 +14,7 @@ from alight._core import at_hand, layout_of
 from alight._core.guard import Entry
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
+from alight._src.jit.reachability import leads_nowhere
 from alight._src.jit.replay import SCALARS
 from alight._src.record import storage_io
 from alight._src.record.array import Array
@@ -24,6 +25,7 @@ __all__ = ["Hosted", "kinds_of"]
 
 def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return the kinds of the arguments, or None: there is no Array among them, or what is neither
+<<<<<<< HEAD
     array nor scalar, or an array of objects."""
     kinds: list[Any] = []
     for item in args:
@@ -31,11 +33,21 @@ def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if kind is np.ndarray:
             if item.dtype.hasobject:  # what lies in it cannot be made read-only
                 return None
+=======
+    array nor scalar, or leads to more than its own elements, as object arrays do: what the body
+    writes there it would write again where it has to run on the Arrays."""
+    kinds: list[Any] = []
+    for item in args:
+        kind = type(item)
+        if kind is np.ndarray and not item.dtype.hasobject:
+>>>>>>> c5b0f81c26cad6130bbcab677dfc2c997ce1a442
             kinds.append((layout_of(item), item.flags.writeable))
-        elif kind is Array or kind in SCALARS or issubclass(kind, np.generic):
+        elif kind is Array or kind in SCALARS:
             kinds.append(kind)
-        else:
+        elif not issubclass(kind, np.generic) or not leads_nowhere(kind):
             return None
+        else:
+            kinds.append(kind)
     return tuple(kinds) if Array in kinds else None
 
 
