@@ -25,22 +25,12 @@ __all__ = ["Hosted", "kinds_of"]
 
 def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return the kinds of the arguments, or None: there is no Array among them, or what is neither
-<<<<<<< HEAD
-    array nor scalar, or an array of objects."""
-    kinds: list[Any] = []
-    for item in args:
-        kind = type(item)
-        if kind is np.ndarray:
-            if item.dtype.hasobject:  # what lies in it cannot be made read-only
-                return None
-=======
     array nor scalar, or leads to more than its own elements, as object arrays do: what the body
     writes there it would write again where it has to run on the Arrays."""
     kinds: list[Any] = []
     for item in args:
         kind = type(item)
         if kind is np.ndarray and not item.dtype.hasobject:
->>>>>>> c5b0f81c26cad6130bbcab677dfc2c997ce1a442
             kinds.append((layout_of(item), item.flags.writeable))
         elif kind is Array or kind in SCALARS:
             kinds.append(kind)
