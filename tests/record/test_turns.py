@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,21 @@ def test_bytes_are_marked_while_they_are_written(core: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_bytes_are_marked_while_numpy_writes_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = alight.asarray(np.ones(4))
+    array[0] = 2.0
+    marked: list[bool] = []
+
+    def told(*_: Any) -> None:
+        marked.append(array.storage.value.data.writing)
+
+    with warnings.catch_warnings(), alight.policy(floor=1000):
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", told)
+        array /= 0.0
+    assert marked == [True] and not array.storage.value.data.writing
+
+
 def test_turns_of_threads_that_a_child_has_not_are_over(core: Any) -> None:
     storage = core.Storage(concrete(core))
     had, go = threading.Event(), threading.Event()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight._core import floor
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": operator.add,
@@ -85,3 +86,13 @@ def test_what_cannot_overflow_is_told_from_what_can(dtype: str) -> None:
                 for second in (other, np.full(3, other, kind)):
                     given = (call, np.full(3, one, kind), second, True)
                     assert _outcome(alight.asarray, *given) == _outcome(np.asarray, *given), given
+
+
+def test_arithmetic_of_whole_numbers_alone_tells_the_core_the_floor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = alight.asarray(np.array([3]))[0]
+    monkeypatch.setattr(floor, "record_floor", -1)  # as a process begins
+    made = one + 1
+    assert floor.record_floor >= 0
+    assert made == 4

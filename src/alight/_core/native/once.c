@@ -117,8 +117,12 @@ PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn)
     PyObject *bytes = bytes_of(array, least, true);
     *turn = NULL;
     if (bytes != NULL) {
-        *turn = (Storage *)Py_NewRef(array->storage);
-        begin_write(*turn);
+        Storage *storage = *turn = (Storage *)Py_NewRef(array->storage);
+        begin_write(storage);
+        if (storage->open == NULL) { /* NumPy may let other threads run: what they copy meanwhile is not kept */
+            storage->open = Py_NewRef(((Value *)storage->value)->data);
+            ((Data *)storage->open)->writing++;
+        }
     }
     return bytes;
 }

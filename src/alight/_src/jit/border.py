@@ -275,12 +275,13 @@ def _back(item: Any) -> Any:
 class _Crossing:
     """One exchange of what is reached from some objects, each looked at once."""
 
-    __slots__ = ("changed", "convert", "met")
+    __slots__ = ("convert", "met", "replaced")
 
     def __init__(self, convert: Callable[[Any], Any]) -> None:
         self.convert = convert
         self.met: dict[int, Any] = {}
-        self.changed = False
+        # Held until it is back: an object of the program may be the only one that has it.
+        self.replaced: list[Any] = []
 
     def give(self, item: Any) -> Any:
         """Return an item as it is on the other side; what holds others is changed in place, but for
@@ -288,7 +289,8 @@ class _Crossing:
         kind: Any = type(item)
         if kind is np.ndarray or issubclass(kind, ArrayBase):
             new = self.convert(item)
-            self.changed = self.changed or new is not item
+            if new is not item:
+                self.replaced.append(item)
             return new
         if kind in _ATOMS or id(item) in self.met or not _may_hold(item, kind):
             return item
@@ -391,9 +393,9 @@ def enter(callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, pas
         crossing.give(owner)
     given = tuple([crossing.give(item) for item in args])
     named = kwargs and {name: crossing.give(item) for name, item in kwargs.items()}
-    if not crossing.changed:
+    if not crossing.replaced:
         return None
-    return given, named, (owner, args, kwargs)
+    return given, named, (owner, args, kwargs, crossing.replaced)
 
 
 def _passed(item: Any, iterated: bool) -> Any:
@@ -417,7 +419,7 @@ def leave(result: Any, state: Any) -> Any:
     """Return what a package gave back as the program has it, and give the program's objects their
     Arrays back."""
     if state is not None:
-        owner, args, kwargs = state
+        owner, args, kwargs, _ = state
         crossing = _Crossing(_back)
         if _is_the_programs(type(owner)):
             crossing.give(owner)

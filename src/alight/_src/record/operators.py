@@ -11,7 +11,7 @@ from alight._core import ArrayBase, floor
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar, wrap
-from alight._src.record.pending import call_there, shape_of
+from alight._src.record.pending import call_there, record_floor, shape_of
 from alight._src.record.storage_io import check_writeable, host, layout
 from alight._src.record.ufunc_calls import (
     ACCUMULATES,
@@ -214,6 +214,7 @@ def _whole_numbers(name: str, *operands: Any) -> list[Any] | None:
         elif type(item) not in (bool, int) and not isinstance(item, (np.integer, np.bool_)):
             return None
         found.append(item)
+    record_floor()  # once it is known, the core does most of these itself
     return [host(item)[()] if isinstance(item, ArrayBase) else item for item in found]
 
 
