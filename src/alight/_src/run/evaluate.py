@@ -429,7 +429,8 @@ def asked_for(plan: Plan) -> tuple[Graph, tuple[Leaf, ...], int] | None:
 
 @cache
 def _execution() -> Any:
-    """Return what runs plans. What makes them comes with it, at the first request."""
+    """Return the module with what runs plans, which a plan that is checked is about to change. What
+    makes plans comes with it, at the first request."""
     bring(
         "alight._src.adapt.lazy_devices",
         "alight._src.measure.profiles",
@@ -438,7 +439,7 @@ def _execution() -> Any:
     )
     from alight._src.run import execute
 
-    return execute.runner
+    return execute
 
 
 _requests = 0
@@ -459,7 +460,7 @@ def _run(key: Key, values: list[Value]) -> None:
         plan = _plan(key, values)
     if watch.by is not None:
         watch.by.ran(values[: key.count], plan)
-    _execution()(plan, values).run()
+    _execution().runner(plan, values).run()
 
 
 def ran_without(lacks: Foregone) -> bool:
@@ -511,7 +512,7 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
         LOG.hit()
         if plan.foregone is not None:
             ran_without(plan.foregone)  # what is replayed from the next time on may be another
-        _execution()(plan, values).run()
+        _execution().runner(plan, values).run()
 
 
 def _plan(key: Key, values: Sequence[Value]) -> Plan:
