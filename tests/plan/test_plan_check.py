@@ -246,6 +246,29 @@ def test_windows_of_many_elements_apart_are_told_exactly() -> None:
             assert plan_faults(replace(plan, steps=steps, dead=plan.dead[: len(steps)]), graph)
 
 
+def test_what_was_read_is_not_followed_back_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``a[i + 1] = a[i]``, read after each write: the work of a check grows as the writes do."""
+    cut, cuts = Contents._cut, Counter[str]()
+
+    def counted(self: Any, *args: Any) -> Any:
+        cuts["all"] += 1
+        return cut(self, *args)
+
+    monkeypatch.setattr(Contents, "_cut", counted)
+    writes, row = 200, make_layout(F8, (8,))
+    memory = Contents()
+    memory.add("a", 0, writes * 64, "a", 0)
+    whole = Place("a", 0, make_layout(F8, (writes * 8,)))
+    for i in range(writes):
+        memory.read(2 * i, whole)
+        memory.update(2 * i + 2, 2 * i, row, 64 * i, 2 * i + 1, row)
+        memory.write(2 * i + 1, Place("a", 64 * i, row))
+        if i:
+            refused("wants %", memory.read, 2 * i, whole)  # what was before
+    memory.read(2 * writes, whole)
+    assert cuts["all"] < 20 * writes, cuts
+
+
 def test_an_element_of_many_that_is_another_is_refused() -> None:
     many, one = byte_sets.RUNS + 8, make_layout(F8, ())
     memory = Contents()

@@ -150,10 +150,12 @@ class Contents(Versions):
         if reads:
             reads[:] = [layer for layer in reads if not layer.bytes.within(gone)]
 
-    def _put(self, arena: Arena, where: ByteSet, label: Label | _Undefined) -> None:
+    def _put(
+        self, arena: Arena, where: ByteSet, label: Label | _Undefined, mark: Mark | None = None
+    ) -> None:
         layers = self._layers.setdefault(arena, [])
         layers[:] = [layer for layer in layers if not layer.bytes.within(where)]
-        layers.append(_Layer(where, label, self._order.mark))
+        layers.append(_Layer(where, label, mark or self._order.mark))
 
     # -- what is done -----------------------------------------------------------------------------
     def holds(self, value: Hashable, place: Place) -> None:
@@ -175,9 +177,13 @@ class Contents(Versions):
         wanted = place.bytes
         buffer = self._buffer(place.arena, wanted)
         label = self.label(value, place.start)
+        marks: set[Mark | None] = set()
+        count = 0
         for part, layer in self._parts(place.arena, wanted):
             if ordered:
                 self._ordered(layer, "reads", value, buffer)
+            count += 1
+            marks.add(None if layer.label is _ELSEWHERE else layer.mark)
             if layer.label is _ELSEWHERE:
                 continue
             if isinstance(layer.label, _Undefined):
@@ -193,6 +199,12 @@ class Contents(Versions):
                     f"{self.called(layer.label.value)}{_moved(layer.label, label)}",
                     *(buffer.name, value),
                 )
+        if count > 1 and len(marks) == 1 and None not in marks:
+            # Known by one label from here on: what is read again after each of many writes is not
+            # followed back through all of them.
+            (mark,) = marks
+            assert mark is not None
+            self._put(place.arena, wanted, label, mark)
 
     def write(self, value: Hashable, place: Place, layout: Layout | None = None) -> None:
         """Put a value to a place; of another ``layout`` it is spread over it as NumPy broadcasts

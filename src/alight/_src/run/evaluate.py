@@ -429,7 +429,8 @@ def asked_for(plan: Plan) -> tuple[Graph, tuple[Leaf, ...], int] | None:
 
 @cache
 def _execution() -> Any:
-    """Return the module that runs plans. What makes them comes with it, at the first request."""
+    """Return the module with what runs plans, which a plan that is checked is about to change. What
+    makes plans comes with it, at the first request."""
     bring(
         "alight._src.adapt.lazy_devices",
         "alight._src.measure.profiles",
