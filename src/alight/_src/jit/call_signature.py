@@ -59,7 +59,7 @@ class _Describing:
         )
 
     def of(self, item: Any) -> Any:
-        kind = type(item)
+        kind: Any = type(item)
         if kind is np.ndarray:
             if not leasable(item):
                 raise _Unknown

@@ -29,7 +29,7 @@ def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     writes there it would write again where it has to run on the Arrays."""
     kinds: list[Any] = []
     for item in args:
-        kind = type(item)
+        kind: Any = type(item)
         if kind is np.ndarray and not item.dtype.hasobject:
             kinds.append((layout_of(item), item.flags.writeable))
         elif kind is Array or kind in SCALARS:
