@@ -15,7 +15,7 @@ import pytest
 from alight._src.ir.ops import OPS
 from alight._src.jit.host_program import HostProgram
 from fuzzing import jitted
-from fuzzing.known_faults import JITTED
+from fuzzing.known_faults import CHECK, JITTED
 
 # Statements in each mode; where code is generated most of the time goes into compiling it.
 STATEMENTS = {"auto": 1_500, "floor": 2_500, "numpy": 8_000, "generated": 4_000, "sim": 4_000}
@@ -32,7 +32,7 @@ def test_random_bodies_equal_numpy(mode: str) -> None:
     # In a process of its own: pytest records warnings, and then NumPy answers more of the calls.
     call = [sys.executable, "-m", "fuzzing.jitted", mode, str(FIRST_SEED), str(STATEMENTS[mode])]
     paths = os.pathsep.join(map(str, (TESTS, TESTS.parent / "src")))
-    env = os.environ | {"PYTHONPATH": paths}
+    env = os.environ | {"PYTHONPATH": paths, "ALIGHT_CHECK": CHECK}
     done = subprocess.run(call, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-300:]
     row = json.loads(done.stdout)

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from fuzzing import threaded
-from fuzzing.known_faults import THREADED
+from fuzzing.known_faults import CHECK, THREADED
 
 STATEMENTS = 300
 FIRST_SEED = 20_000
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("door", threaded.DOORS)
 def test_random_threads_equal_numpy(door: str, request: pytest.FixtureRequest) -> None:
     if door in THREADED:
         request.applymarker(pytest.mark.xfail(reason=THREADED[door], strict=True))
-    done, found = threaded.run_many(door, "floor", FIRST_SEED, STATEMENTS)
-    assert done >= STATEMENTS
-    shown = [f"seed {w.seed}: {w.message}\n{w.program}" for w in found[:3]]
-    assert not found, f"{len(found)} programs differ from NumPy:\n" + "\n".join(shown)
+    given = (door, "floor", str(FIRST_SEED), str(STATEMENTS))
+    paths = os.pathsep.join(map(str, (TESTS, TESTS.parent / "src")))
+    done = subprocess.run(
+        [sys.executable, "-m", "fuzzing.threaded", *given],
+        env=os.environ | {"PYTHONPATH": paths, "ALIGHT_CHECK": CHECK},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-300:]
+    row = json.loads(done.stdout)
+    assert row["statements"] >= STATEMENTS
+    shown = [f"seed {w['seed']}: {w['message']}\n{w['program']}" for w in row["differences"][:3]]
+    assert not shown, "\n".join(shown)

@@ -197,7 +197,7 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
             evaluate.evaluate_all()
             bring_home((storage,))
             value = storage.value
-        elif not value.data.shared and not sole(value, 1):
+        elif not value.data.shared and not sole(value, 1):  # type: ignore[union-attr]
             writable_view = array.window is None or array.window.writeable
             evaluate.evaluate_all()
             if writable_view and not sole(value, 1):
