@@ -192,11 +192,13 @@ class Contents(Versions):
                     f"{part.low - buffer.low}…{part.high - buffer.low} {layer.label.why}",
                     *(buffer.name, value),
                 )
-            if not self.same(layer.label, label, part):
+            other = self.apart(layer.label, label, part)
+            if other is not None:
+                held, piece = other
                 self._refuse(
                     f"wants {self.called(value)} in {buffer.name}, whose bytes "
-                    f"{part.low - buffer.low}…{part.high - buffer.low} hold "
-                    f"{self.called(layer.label.value)}{_moved(layer.label, label)}",
+                    f"{piece.low - buffer.low}…{piece.high - buffer.low} hold "
+                    f"{self.called(held.value)}{_moved(held, label)}",
                     *(buffer.name, value),
                 )
         if count > 1 and len(marks) == 1 and None not in marks:

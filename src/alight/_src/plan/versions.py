@@ -110,8 +110,9 @@ class Versions:
         root, offset = self.root(value)
         return _laid(root, offset, layout, window, start)
 
-    def same(self, held: Label, wanted: Label, part: ByteSet) -> bool:
-        """Tell whether some bytes of two values are the same bytes."""
+    def apart(self, held: Label, wanted: Label, part: ByteSet) -> tuple[Label, ByteSet] | None:
+        """Return some of these bytes that are not the same in two values, with whose they are in
+        the first; None where all are."""
         ready = [(held, wanted, part)]
         while ready:
             held, wanted, part = ready.pop()
@@ -121,13 +122,13 @@ class Versions:
             # first, by its number, so that this is soon.
             first, second = self._cut(held, part), self._cut(wanted, part)
             if first is None and second is None:
-                return False
+                return held, part
             later = _number(wanted.value) >= _number(held.value)
             if second is not None and (first is None or later):
                 ready += [(held, label, piece) for label, piece in second]
             elif first is not None:
                 ready += [(label, wanted, piece) for label, piece in first]
-        return True
+        return None
 
     def _cut(self, label: Label, part: ByteSet) -> list[tuple[Label, ByteSet]] | None:
         """Return of what a version was made, in some of its bytes; None where it is none."""
