@@ -43,6 +43,9 @@ _KINDS = {
 }  # fmt: skip
 
 
+_ELSEWHERE = "name another folder in ALIGHT_CACHE_DIR"
+
+
 class NotOwn(OSError):
     """What is at a path is no plain file or folder of this user alone."""
 
@@ -58,14 +61,15 @@ def _check(path: str, found: os.stat_result, kind: int) -> None:
     is_kind, mode = stat.S_IFMT(found.st_mode), stat.S_IMODE(found.st_mode)
     if is_kind != kind:
         why = f"is {_KINDS.get(is_kind, 'something')}, not {_KINDS[kind]}"
-        raise NotOwn(path, why, f"remove {path}")
+        raise NotOwn(path, why, f"remove {path} if alight made it, else {_ELSEWHERE}")
     if sys.platform == "win32":
         return
     if found.st_uid != (me := os.geteuid()):
         why = f"belongs to user {found.st_uid}, and this program is run by {me}"
         raise NotOwn(path, why, f"remove {path}, or name a folder of {me} in ALIGHT_CACHE_DIR")
     if mode & _OTHERS_WRITE:
-        fix = f"`chmod -R go-w {path}` if you trust what is there, else remove it"
+        trusted = "if it is for alight alone and you trust what is there"
+        fix = f"`chmod -R go-w {path}` {trusted}, else {_ELSEWHERE}"
         raise NotOwn(path, f"can be written by others (mode {mode:04o})", fix)
     if kind == stat.S_IFREG and found.st_nlink > 1:
         # Files are written with one name each: somebody else has given it the other.
