@@ -40,6 +40,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Any
 
+from alight._src.base import parsing
 from alight._src.base.originals import np
 from alight._src.ir.maths import FUNCTIONS
 from alight._src.ir.maths.coefficients import CONSTANTS, POLYNOMIALS, TABLES
@@ -120,13 +121,19 @@ def _definitions() -> dict[str, str]:
     return {part[4 : part.index("(")]: part for part in parts}
 
 
+def _parsed(text: str) -> list[ast.stmt]:
+    """Return the statements of a text."""
+    with parsing.lock:
+        return ast.parse(text).body
+
+
 @cache
 def _function(name: str, dtype: str) -> ast.FunctionDef | None:
     known = _definitions()
     text = known.get(f"{name}_{dtype}") or known.get(name)
     if text is None:
         return None
-    (function,) = ast.parse(text).body
+    (function,) = _parsed(text)
     assert isinstance(function, ast.FunctionDef)
     return function
 
@@ -252,7 +259,7 @@ class _Typing:
         self.names |= self.constants
 
     def run(self) -> tuple[Expr, ...]:
-        lines = ast.parse("\n".join(s.strip() for s in self.body.strip().splitlines())).body
+        lines = _parsed("\n".join(s.strip() for s in self.body.strip().splitlines()))
         found = self.block(lines)
         last = lines[-1]
         if len(found) != len(self.results):

@@ -16,6 +16,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from alight._src.base import parsing
 from alight._src.jit.border import NAME, border, installed
 
 __all__ = ["READERS", "holding_border", "reroute", "rerouted_code"]
@@ -383,8 +384,11 @@ def _of_file(path: str, source: str) -> dict[CodeType, CodeType]:
         return {}
     try:
         plain = compile(source, path, "exec", dont_inherit=True)
-        tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-        other = holding_border(compile(reroute(tree), path, "exec", dont_inherit=True))
+        with parsing.lock:
+            tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+        tree = reroute(tree)
+        with parsing.lock:
+            other = holding_border(compile(tree, path, "exec", dont_inherit=True))
     except (SyntaxError, ValueError, RecursionError):
         return {}
     found: dict[CodeType, CodeType] = {}

@@ -128,6 +128,12 @@ class Contents(Versions):
         """Return the name of the buffer that a place lies in."""
         return self._buffer(place.arena, place.bytes).name
 
+    def touches(self, place: Place) -> bool:
+        """Tell whether some buffer has bytes of a place."""
+        wanted = place.bytes
+        there = self._buffers.get(place.arena, ())
+        return any(b.low < wanted.high and wanted.low < b.high for b in there)
+
     def _buffer(self, arena: Arena, wanted: ByteSet) -> _Buffer:
         nearest = None
         for buffer in reversed(self._buffers.get(arena, ())):

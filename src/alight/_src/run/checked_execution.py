@@ -152,7 +152,7 @@ class CheckedExecution(execute.Execution):
             value = reference()
             if value is not None and value.data is not None:
                 for place in self._holders(value.data, value.offset, value.layout):
-                    self.memory.holds(number, place)
+                    self._holds(number, place)
 
     def _follow(self, look: Callable[..., None], *args: Any) -> None:
         """Look at something; keep the first fault, after which no more is known."""
@@ -204,7 +204,16 @@ class CheckedExecution(execute.Execution):
     def _whole(self, number: int) -> None:
         """Look whether all copies of a value hold it."""
         for place in self._places(number):
-            self.memory.holds(number, place)
+            self._holds(number, place)
+
+    def _holds(self, number: int, place: Place) -> None:
+        """Look whether a copy of a value holds it. Host memory that no step was seen to make, such
+        as what NumPy's functions return, is taken as it is."""
+        if place.arena == HOST_ARENA and place.layout.nbytes and not self.memory.touches(place):
+            low = place.start
+            name = "memory that NumPy made"
+            self.memory.add(HOST_ARENA, low, low + place.layout.nbytes, name, number)
+        self.memory.holds(number, place)
 
     def _launch(self, step: LaunchStep) -> None:
         ready = ready_of(step)
@@ -232,7 +241,7 @@ class CheckedExecution(execute.Execution):
             for place in places
             if _is_host(place.arena)
         ]
-        taken = [(p.start, p.start + p.layout.nbytes) for _, p, _ in operands]
+        taken = [(p.bytes.low, p.bytes.high) for _, p, _ in operands]
         results: list[tuple[Hashable, Place]] = []
         for number in step.outputs:
             for place in self._places(number):
