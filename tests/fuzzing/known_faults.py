@@ -6,8 +6,8 @@ An entry is left out of the random runs, and a test fails for each that no longe
 from __future__ import annotations
 
 # `ALIGHT_CHECK` of the random jitted bodies and threads. The check of plans refuses some right ones
-# (`fuzzing.jitted numpy 20064 1`: "bytes … are in no buffer of host"; threads: memory of which
-# another thread writes its own part meanwhile). What they give is compared all the same.
+# in runs of many programs, and of threads: memory of which another one writes its own part
+# meanwhile. What they give is compared all the same.
 CHECK = "0"
 # By door of `fuzzing.threaded`: what is wrong. The test that names it fails once it is mended.
 THREADED: dict[str, str] = {}
