@@ -34,7 +34,7 @@ from alight.backends.cuda.cuda_backend import described
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
 from alight.errors import AlightError
 
-TABLES = Path(__file__).resolve().parents[2] / "bench-results" / "regret"
+TABLES = Path(__file__).resolve().parents[2] / "bench-results"
 
 
 def place(seconds: float, predicted: float) -> dict[str, float]:
@@ -279,7 +279,7 @@ SPACES = {
 
 @pytest.mark.parametrize("spaces", SPACES)
 def test_a_recorded_table_is_replayed_with_little_regret(spaces: str) -> None:
-    table = json.loads((TABLES / "epyc-two-threads.json").read_text(encoding="utf-8"))
+    table = json.loads((TABLES / "epyc-2-cores" / "regret.json").read_text(encoding="utf-8"))
     rows = program_regrets(table, SPACES[spaces])
     played = [row for row in rows if row["seconds"] is not None]
     # What is fused differently by now is not in the table.
@@ -293,115 +293,35 @@ def test_a_recorded_table_is_replayed_with_little_regret(spaces: str) -> None:
     assert len(devices) >= 2
 
 
-# What is reached, for nothing to get worse, of tables of an H200 and an H100. As they were
-# predicted when they were made groups of the first three of an H200 were right in 87, 96 and
-# 94.5 %, and programs lost 1.2, 1.2 and 1.7 %. What was measured on other leases is put into a
-# table's profiles as profiles made since have it: copies and short rows as they run
-# (`copies.json`), what rows take that all threads fold parts of (`combined.json`).
-LATER = {"copies.json": "cuda:0", "combined.json": "cpu"}
-# Groups whose kernels on the card were made anew since, so that neither their seconds nor the curve
-# they are predicted by says anything: sums of 131,072 rows of eight columns took 254 us, and 6.5
-# since (run 11).
-ANEW = ("8a680ef285c0563c",)
+# What is reached, for nothing to get worse.
 Limits = dict[str, float]
-REACHED: dict[tuple[str, ...], Limits] = {
-    # 100 programs on an H100, as they were predicted then: the worst program is one that the card
-    # took 1.5 times as long for as the host
-    ("../h100/regret-100.json",): {
+REACHED: dict[str, Limits] = {
+    # 100 programs, as they were predicted then: the worst one is one that the card took 1.5 times
+    # as long for as the host
+    "h100": {
         "right": 0.996,
         "regret": 0.0019,
         "worst_regret": 0.36,
         "program_regret": 0.0146,
         "worst_program_regret": 0.48,
     },
-    # the worst group is a dot product that a library took longer for than when it was measured, the
-    # worst program a product that went to the card
-    ("regret.json",): {
-        "right": 0.971,
-        "regret": 0.0065,
-        "worst_regret": 0.46,
-        "program_regret": 0.0113,
-        "worst_program_regret": 0.92,
-    },
-    # k-means is placed by what its columns took then
-    ("regret.json", "copies.json", "combined.json"): {
-        "right": 0.983,
-        "regret": 0.0041,
-        "worst_regret": 0.46,
-        "program_regret": 0.0018,
-        "worst_program_regret": 0.12,
-    },
-    # 21 programs: the two groups of 51 that are chosen wrong differ by 2 us
-    ("regret-21.json", "combined.json"): {
-        "right": 0.960,
-        "regret": 0.0069,
-        "worst_regret": 0.21,
-        "program_regret": 0.0123,
-        "worst_program_regret": 0.25,
-    },
-    # 106 programs: the worst group is a stencil that took the card 18.7 us in float64, 12.6 in
-    # float32 and 22.9 of eight times the elements; the worst program one dot product, which takes
-    # us and a library as long in turns
-    ("regret-106.json",): {
-        "right": 0.956,
-        "regret": 0.0101,
-        "worst_regret": 0.47,
-        "program_regret": 0.0061,
-        "worst_program_regret": 0.60,
-    },
-    # 103 programs: the worst group is a sum that took 8.4 ms and 3.2 to 4.2 on other leases, the
-    # worst program a product that was predicted faster than any that had been measured, as these
-    # profiles do not say how fast those were
-    ("regret-103.json",): {
-        "right": 0.9758,
-        "regret": 0.0094,
-        "worst_regret": 1.20,
-        "program_regret": 0.0160,
-        "worst_program_regret": 1.31,
-    },
-    # 98 programs: the worst groups are rows that one block of the card has to itself, whose
-    # functions that profile has not timed there; the programs' limits are those that a table made
-    # anew has to keep, as this one does (0.02 % in the mean, 2.2 % at worst)
-    ("regret-98-again.json",): {
-        "right": 0.966,
-        "regret": 0.0169,
-        "worst_regret": 3.13,
-        "program_regret": 0.03,
-        "worst_program_regret": 0.15,
-    },
-    # 101 programs: the worst program is k-means on the host, whose products of columns take four
-    # times what was predicted there; the mean is the limit of a table made anew. The worst group is
+    # 101 programs: the worst one is k-means on the host, whose products of columns take four times
+    # what was predicted there; the mean is the limit of a table made anew. The worst group is
     # a division of 4,096 float64 that is predicted to take as long on the host (3.13 us) as on the
-    # card (3.19), which took 3.04; the host took 4.36, as in the table before (5.72 for 3.62),
-    # where the card was predicted 0.5 % ahead and chosen. There the worst was a mean of squares of
-    # 130,680 float32 (0.41), which now loses 0.29.
-    ("regret-101.json",): {
+    # card (3.19), which took 3.04; the host took 4.36.
+    "h200": {
         "right": 0.992,
         "regret": 0.0024,
         "worst_regret": 0.44,
         "program_regret": 0.03,
         "worst_program_regret": 0.61,
     },
-    ("regret-106.json", "combined.json"): {
-        "right": 0.968,
-        "regret": 0.0081,
-        "worst_regret": 0.47,
-        "program_regret": 0.0061,
-        "worst_program_regret": 0.60,
-    },
 }
 
 
-@pytest.mark.parametrize("measured", REACHED, ids=" ".join)
-def test_the_table_of_a_card_is_predicted_as_well_as_it_was(measured: tuple[str, ...]) -> None:
-    folder = TABLES.parent / "cuda" / "h200"
-    table, *later = (json.loads((folder / name).read_text(encoding="utf-8")) for name in measured)
-    for name, more in zip(measured[1:], later, strict=True):
-        known = table["profiles"][LATER[name]]
-        known["links"] |= more.get("links", {})
-        known["rates"]["generated"]["work"] |= more["work"]
-    for key in ANEW:
-        table["groups"].pop(key, None)
+@pytest.mark.parametrize("machine", REACHED)
+def test_the_table_of_a_card_is_predicted_as_well_as_it_was(machine: str) -> None:
+    table = json.loads((TABLES / machine / "regret.json").read_text(encoding="utf-8"))
     profile = table["profiles"]["cuda:0"]
     card = {"name": "NVIDIA H200", "uuid": "", "memory": profile["fingerprint"]["device_memory"]}
     card |= {"processors": 132, "capability": "9.0"}
@@ -411,7 +331,7 @@ def test_the_table_of_a_card_is_predicted_as_well_as_it_was(measured: tuple[str,
     assert len(found["groups"]) >= 0.9 * len(table["groups"])
     played = [p for p in found["programs"] if "planned" in p["seconds"]]
     assert len(played) >= 0.9 * len(table["programs"]), "other plans than any of then"
-    reached, limits = figures(found), REACHED[measured]
+    reached, limits = figures(found), REACHED[machine]
     assert reached["right"] >= limits["right"]
     for name in ("regret", "worst_regret", "program_regret", "worst_program_regret"):
         assert reached[name] <= limits[name], name

@@ -30,7 +30,7 @@ from alight._src.plan.profile import Profile
 from alight.backends import registry
 from alight.backends.cuda.cuda_backend import described
 
-TABLE = Path(__file__).resolve().parents[2] / "bench-results" / "cuda" / "h200" / "regret-98.json"
+TABLE = Path(__file__).resolve().parents[2] / "bench-results" / "h200" / "regret.json"
 PROCESSORS = 132
 
 

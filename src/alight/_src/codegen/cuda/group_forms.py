@@ -72,7 +72,7 @@ _READ_REGISTERS = 64
 _READ_REGISTERS_HEAVY = 16
 # Rows that a thread has one element of each of, where they cannot be read in packs: finding an
 # element takes a division for each axis and two multiplications for each operand (all of these:
-# H200, 2**24 elements, `bench-results/cuda/h200/run-10.json`; Jacobi's five points in float32: 46.3
+# H200, 2**24 elements, Jacobi's five points in float32: 46.3
 # µs, 46.6 with 16 rows, 51.6 with four, 84 one by one; Gray and Scott's ten 111, 112, 118, 117).
 _ROWS = 8
 # Rows that are read at once (Jacobi: 46.3 µs, 46.9 with two, 48.4 one by one), and registers of 32
