@@ -181,7 +181,7 @@ def test_doctor_tells_of_a_cache_that_others_can_write(tmp_path: Path) -> None:
     (tmp_path / "cache").chmod(0o777)
     found = loaded(tmp_path, "doctor", "--json")["cache"]
     assert "can be written by others (mode 0777)" in found["reason"] and found["owner_checked"]
-    assert "Fix: `chmod -R go-w" in found["reason"]
+    assert "Fix: name a folder in ALIGHT_CACHE_DIR that only you can write" in found["reason"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no limits of processes")

@@ -184,6 +184,34 @@ def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) ->
         load({"ALIGHT_CONFIG": str(tmp_path / "absent.toml")})
 
 
+def test_what_is_on_or_off_is_one_or_zero(tmp_path: Path) -> None:
+    for name in schema.SWITCHES:
+        for value in ("", "0", "1"):
+            load_with(tmp_path, "", **{name: value})
+        for value in ("2", "yes", "-"):
+            with pytest.raises(ConfigError, match=rf"{name}: '{value}' is not 1 or 0. Fix: "):
+                load_with(tmp_path, "", **{name: value})
+
+
+def test_settings_without_names_are_told_how_to_be_written() -> None:
+    with pytest.raises(TypeError, match=r"by name, not 'cpu' alone. Fix: write devices='cpu' for"):
+        alight.policy("cpu")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"by name, not <function .* Fix: write devices='cpu' for"):
+        alight.policy(lambda x: x)  # type: ignore[arg-type]
+
+
+def test_no_fix_is_refused_itself(tmp_path: Path) -> None:
+    for value in ("cpu,-cpu", "-cpu", "-cpu,sim:0"):
+        with pytest.raises(ConfigError, match=r"'-cpu' is not .* Fix: leave it out; force names"):
+            load_with(tmp_path, "", ALIGHT_DEVICES=value)
+    with pytest.raises(ConfigError, match="name 'sim:0' or '-sim:0', not both"):
+        load_with(tmp_path, "", ALIGHT_DEVICES="sim:0,-sim:0")
+    with pytest.raises(ConfigError, match=r"Fix: write 'off', 'info' or 'trace'\."):
+        load_with(tmp_path, "", ALIGHT_LOG="debug")
+    with pytest.raises(ConfigError, match=r"Fix: write 'auto' or 'off'\."):
+        load_with(tmp_path, "", ALIGHT_CALIBRATE="on")
+
+
 def test_a_heading_over_settings_is_told_to_go(tmp_path: Path) -> None:
     for heading in ("policy", "alight"):
         with pytest.raises(ConfigError, match=rf"'{heading}' is not a setting.*above every table"):

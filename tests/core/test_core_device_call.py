@@ -106,7 +106,8 @@ class Rig:
 
 def raising(error: BaseException) -> Callable[..., Any]:
     def refuse(*args: Any) -> Any:
-        raise error
+        # Made anew: an error that is raised again keeps its tracebacks, and what ran there.
+        raise type(error)(*error.args)
 
     return refuse
 

@@ -193,7 +193,7 @@ def test_a_call_without_what_the_function_takes_is_told_how_to_be_written(
         return width * height
 
     ask, function = getattr(alight, name), alight.jit(area) if jitted else area
-    told = rf"alight.{name}: .*'height'.* Fix: give its .*alight.{name}\(area, x\)"
+    told = rf"alight.{name}: .*'height'.* Fix: write alight.{name}\(area, x\)"
     with pytest.raises(TypeError, match=told):
         ask(function, np.ones(3))
 
@@ -237,6 +237,6 @@ def test_what_a_call_lacks_is_told_without_the_defaults(known: None) -> None:
     def filtered(x: Any, by: Any, edge: Any = many, *, how: str = "same") -> Any:
         return x
 
-    told = r"is to be filtered\(x, by, edge=…, \*, how=…\): missing a required argument: 'by'\. Fix"
+    told = r"it is filtered\(x, by, edge=…, \*, how=…\): missing a required argument: 'by'\. Fix"
     with pytest.raises(TypeError, match=told):
         alight.explain(filtered, np.ones(3))

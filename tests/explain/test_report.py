@@ -442,3 +442,25 @@ def test_devices_name_implementations_as_decisions_do() -> None:
         used = {(row["chosen"], row["implementation"]) for row in report().to_dict()["decisions"]}
     named = {(d["id"], name) for d in alight.devices() for name in d["implementations"]}
     assert used == {("cpu", "library")} and used < named
+
+
+def test_what_is_asked_of_the_whole_process_takes_no_argument() -> None:
+    """They are easily taken for such as save, choose or drop one thing."""
+    for ask, fix in (
+        (alight.report, r"alight\.report\(\)\.save\(path\)"),
+        (alight.devices, r"alight\.policy\(devices=…\)"),
+        (alight.reset, r"call alight\.reset\(\)"),
+    ):
+        with pytest.raises(
+            TypeError, match=rf"{ask.__name__} takes no argument, not 'x'\. .*{fix}"
+        ):
+            ask("x")
+
+
+def test_a_call_that_does_not_fit_is_told_as_it_was_made() -> None:
+    with pytest.raises(TypeError) as caught:
+        alight.explain(len)
+    assert str(caught.value) == (
+        "alight.explain: len does not take the arguments given after it; it is len(obj, /): "
+        "missing a required argument: 'obj'. Fix: write alight.explain(len, x) for the call len(x)."
+    )

@@ -327,6 +327,23 @@ def test_a_foreign_profile_is_refused(store: Store, tmp_path: Path) -> None:
         import_profile(written(tmp_path, {**made.to_dict(), "device": "cuda:0"}), DEVICE, None)
 
 
+def test_what_cannot_be_imported_is_said_with_its_fix(tmp_path: Path) -> None:
+    files = {
+        "text": b"not json", "empty": b"", "binary": bytes(range(128, 256)), "list": b"[1]",
+        "other": b'{"a": 1}', "deep": b"[" * 100_000, "number": b'{"rates": NaN}',
+        "half": b'{"rates": {', "rates": b'{"rates": 3}',
+        "device": b'{"rates": {}, "device": "cpu"}',
+    }  # fmt: skip
+    for name, content in files.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(StoreError, match=rf"{name} is not imported: .*Fix: "):
+            import_profile(path, DEVICE, None)
+    for path in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(StoreError, match=r"not imported: .*Fix: name a file that can be read"):
+            import_profile(path, DEVICE, None)
+
+
 def test_a_benchmarks_curves_take_the_place_of_those_there_are(
     store: Store, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ from alight._src.record.pending import pend
 from alight._src.run import evaluate, execute, residency
 from alight.backends import registry
 from alight.backends.host import HostBackend
-from alight.errors import UnsupportedOnDevice
+from alight.errors import ConfigError, UnsupportedOnDevice
 from hearing import collected
 
 BUFFERS = pytest.mark.skipif(
@@ -1126,3 +1126,18 @@ def test_types_that_handle_ufuncs_act_beside_arrays_as_beside_ndarrays(
                 (partial(operation, foreign, array), partial(operation, foreign, plain)),
             ):
                 assert ended(got) == ended(want), (operation, want)
+
+
+def test_only_arrays_are_evaluated() -> None:
+    """What would be passed over in silence is not computed when somebody counts on it."""
+    x = alight.arange(300_000) * 2
+    for given in (3, None, [x], {"x": x}, "x", lambda: x):
+        with pytest.raises(TypeError, match=r"alight\.evaluate takes arrays, not .*Fix: "):
+            alight.evaluate(x, given)
+    for wait in ("maybe", None, 1):
+        with pytest.raises(ConfigError, match=r"argument wait: .* is not True or False\. Fix: "):
+            alight.evaluate(x, wait=wait)  # type: ignore[arg-type]
+    assert x.storage.value.op is not None
+    alight.evaluate(x, np.arange(3), np.float64(2.0), wait=True)  # as under `alight run`
+    assert x.storage.value.op is None
+    alight.evaluate()

@@ -184,6 +184,30 @@ def test_a_folder_that_others_write_is_left_alone(
     assert store.clear() >= 3 and sorted(folder.rglob("*")) == before
 
 
+ROOTS: dict[str, Callable[[Path], object]] = {
+    "is a file": Path.touch,
+    "is a FIFO": lambda path: os.mkfifo(path),
+    "is a device": lambda path: path.symlink_to("/dev/null"),
+    **{why: lambda path, set_=set_: (path.mkdir(), set_(path)) for why, set_ in FOLDERS.items()},
+}
+
+
+@pytest.mark.parametrize("why", ROOTS)
+def test_what_a_user_named_is_not_to_be_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, why: str
+) -> None:
+    """It may be /tmp or /etc/passwd by mistake: to remove it or its modes would do harm."""
+    root = tmp_path / "named"
+    ROOTS[why](root)
+    store = Store(str(root))
+    assert store.read_bytes("kernel", "one") is None
+    store.write_bytes("kernel", "one", b"new", {})
+    (record,) = caplog.records
+    said, _, fix = record.getMessage().partition("Fix: ")
+    assert why in said and fix.startswith("name a folder in ALIGHT_CACHE_DIR that only you can")
+    assert str(root) not in fix and "chmod" not in fix and "remove" not in fix
+
+
 def test_no_link_leads_out_of_the_cache(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = filled(tmp_path / "cache")
     folder = tmp_path / "cache" / f"v{SCHEMA}" / "kernel"

@@ -43,7 +43,11 @@ _KINDS = {
 }  # fmt: skip
 
 
-_ELSEWHERE = "name another folder in ALIGHT_CACHE_DIR"
+# The root is whatever a user named, which may be any folder or file of the machine: nothing is said
+# that would change it. What is under it has names of alight's, and is made anew.
+_ROOT_FIX = (
+    "name a folder in ALIGHT_CACHE_DIR that only you can write; one that is not there is made"
+)
 
 
 class NotOwn(OSError):
@@ -56,24 +60,24 @@ class NotOwn(OSError):
         self.fix = fix
 
 
-def _check(path: str, found: os.stat_result, kind: int) -> None:
+def _check(path: str, found: os.stat_result, kind: int, root: bool = False) -> None:
     """Raise NotOwn unless this is of that kind, this user's, and nobody else can write it."""
     is_kind, mode = stat.S_IFMT(found.st_mode), stat.S_IMODE(found.st_mode)
+    within = f"remove {path} if alight made it, else name another folder in ALIGHT_CACHE_DIR"
+    fix = _ROOT_FIX if root else within
     if is_kind != kind:
         why = f"is {_KINDS.get(is_kind, 'something')}, not {_KINDS[kind]}"
-        raise NotOwn(path, why, f"remove {path} if alight made it, else {_ELSEWHERE}")
+        raise NotOwn(path, why, fix)
     if sys.platform == "win32":
         return
     if found.st_uid != (me := os.geteuid()):
         why = f"belongs to user {found.st_uid}, and this program is run by {me}"
-        raise NotOwn(path, why, f"remove {path}, or name a folder of {me} in ALIGHT_CACHE_DIR")
+        raise NotOwn(path, why, fix)
     if mode & _OTHERS_WRITE:
-        trusted = "if it is for alight alone and you trust what is there"
-        fix = f"`chmod -R go-w {path}` {trusted}, else {_ELSEWHERE}"
         raise NotOwn(path, f"can be written by others (mode {mode:04o})", fix)
     if kind == stat.S_IFREG and found.st_nlink > 1:
         # Files are written with one name each: somebody else has given it the other.
-        raise NotOwn(path, f"has {found.st_nlink} names (hard links)", f"remove {path}")
+        raise NotOwn(path, f"has {found.st_nlink} names (hard links)", fix)
 
 
 class Folder:
@@ -181,10 +185,10 @@ class Folder:
             os.utime(self._at(name))
 
 
-def _opened(path: str, at: str, outer: int | None) -> Folder:
+def _opened(path: str, at: str, outer: int | None, root: bool = False) -> Folder:
     """Return a folder, seen from another one by its name there, or from anywhere."""
     if sys.platform == "win32":
-        _check(path, os.stat(at, follow_symlinks=False), stat.S_IFDIR)
+        _check(path, os.stat(at, follow_symlinks=False), stat.S_IFDIR, root)
         return Folder(path, None)
     try:
         file = os.open(at, _FOLDER | (0 if outer is None else os.O_NOFOLLOW), dir_fd=outer)
@@ -193,10 +197,10 @@ def _opened(path: str, at: str, outer: int | None) -> Folder:
     except OSError:
         # Others' folders may be closed to this user: say whose it is, not that it cannot be opened.
         found = os.stat(at, dir_fd=outer, follow_symlinks=outer is None)
-        _check(path, found, stat.S_IFDIR)
+        _check(path, found, stat.S_IFDIR, root)
         raise
     try:
-        _check(path, os.fstat(file), stat.S_IFDIR)
+        _check(path, os.fstat(file), stat.S_IFDIR, root)
     except BaseException:
         os.close(file)
         raise
@@ -212,7 +216,7 @@ def enter(root: str, *names: str, make: bool = False) -> Folder:
     """
     if make:
         _make(root)
-    folder = _opened(root, root, None)
+    folder = _opened(root, root, None, root=True)
     for name in names:
         with folder:
             folder = folder.inner(name, make)
@@ -224,7 +228,7 @@ def has(root: str, *names: str) -> bool:
     opened, so this says what to expect and no more."""
     path, found = root, os.stat(root)
     for name in names:
-        _check(path, found, stat.S_IFDIR)
+        _check(path, found, stat.S_IFDIR, root=path == root)
         path = f"{path}{os.sep}{name}"
         found = os.lstat(path)
     _check(path, found, stat.S_IFREG)

@@ -24,6 +24,7 @@ from alight._src.config.schema import (
     POLICY_FIELDS,
     PREFIX,
     READ,
+    SWITCHES,
     TRACE,
     Force,
     Sourced,
@@ -31,6 +32,7 @@ from alight._src.config.schema import (
     meant,
     nearest,
     setting,
+    switched,
 )
 from alight.errors import AlightError, ConfigError
 
@@ -81,7 +83,7 @@ class policy:
 
     def __init__(
         self,
-        *,
+        *unnamed: Never,
         devices: str | Sequence[str] | EllipsisType | None = ...,
         force: str | Force | EllipsisType | None = ...,
         floor: int | Mapping[str, int] | EllipsisType | None = ...,
@@ -91,6 +93,12 @@ class policy:
         learn: bool | EllipsisType = ...,
         **unknown: Never,
     ) -> None:
+        if unnamed:
+            named = repr(unnamed[0]) if isinstance(unnamed[0], str) else "'cpu'"
+            raise TypeError(
+                f"alight.policy takes settings by name, not {unnamed[0]!r:.80} alone. Fix: write "
+                f"devices={named} for what work may use, force={named} for what it must use."
+            )
         for name in unknown:
             near = nearest(name, POLICY_FIELDS) or f"one of {', '.join(POLICY_FIELDS)}"
             raise TypeError(f"alight.policy: {name!r} is not a setting of it. Fix: write {near}.")
@@ -218,6 +226,8 @@ def load(
             problems.append(error)
             return otherwise
 
+    for switch in SWITCHES:
+        attempt(partial(switched, environ, switch), None)
     nothing: tuple[str | None, list[Sourced]] = None, []
     file, given = attempt(lambda: _read_file(environ), nothing)
     changes: list[Sourced] = []

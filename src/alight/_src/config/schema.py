@@ -59,11 +59,12 @@ def _devices(raw: object, source: str) -> tuple[str, ...] | None:
     for entry in entries:
         if _DEVICE.fullmatch(entry.removeprefix("-")) is None:
             bad(entry, source, "a device", 'write "cpu", or a kind and a number such as "cuda:0"')
-        if "-" + entry in entries:
-            bad(raw, source, "consistent", f"name {entry!r} or {'-' + entry!r}, not both")
-    if f"-{HOST_DEVICE}" in entries:
+    if f"-{HOST_DEVICE}" in entries:  # before what contradicts it: alone it is none either
         fix = "leave it out; force names the one device that all work must use"
         bad(f"-{HOST_DEVICE}", source, "a device that can be left out", fix)
+    for entry in entries:
+        if "-" + entry in entries:
+            bad(raw, source, "consistent", f"name {entry!r} or {'-' + entry!r}, not both")
     if not entries:
         bad(raw, source, "a list that names a device", "name one, or give None for all")
     return entries
@@ -139,7 +140,9 @@ def truth(raw: object, source: str) -> bool:
 def _one_of(*words: str) -> Callable[[object, str], str]:
     def read(raw: object, source: str) -> str:
         if not isinstance(raw, str) or raw not in words:
-            bad(raw, source, f"one of {', '.join(words)}", f"write {words[0]!r} or {words[-1]!r}")
+            known = [repr(word) for word in words]
+            fix = f"write {', '.join(known[:-1])} or {known[-1]}"
+            bad(raw, source, f"one of {', '.join(words)}", fix)
         return raw
 
     return read
@@ -185,11 +188,9 @@ POLICY_FIELDS = ("devices", "force", "floor", "on_gap", "pick", "reproducible", 
 FLOOR_NAMES = {f"{PREFIX}FLOOR_{name.upper()}": name for name in FLOOR_CLASSES}
 NAMES = {PREFIX + name.removesuffix("_level").upper(): name for name in READ if name != "floor"}
 # What is no setting is read where the native core is built and loaded, below this layer, and by the
-# tests.
-KNOWN = (
-    *(*NAMES, *FLOOR_NAMES, "ALIGHT_CONFIG", "ALIGHT_NO_NATIVE", "ALIGHT_TWIN"),
-    *("ALIGHT_FULL", "ALIGHT_TEST_SEED"),
-)
+# tests; of it, what is on or off.
+SWITCHES = ("ALIGHT_NO_NATIVE", "ALIGHT_TWIN", "ALIGHT_FULL")
+KNOWN = (*NAMES, *FLOOR_NAMES, *SWITCHES, "ALIGHT_CONFIG", "ALIGHT_TEST_SEED")
 
 
 def meant(name: str, text: str) -> object:
@@ -210,6 +211,12 @@ def setting(name: str, raw: object, source: str) -> Sourced:
     if kind:
         return Sourced(own, {kind: _count(raw, source)}, source)
     return Sourced(name, READ[name](raw, source), source)
+
+
+def switched(environ: Mapping[str, str], name: str) -> None:
+    """Raise ConfigError where a variable that is on or off is neither."""
+    if (raw := environ.get(name, "")) not in ("", "0", "1"):
+        bad(raw, f"environment variable {name}", "1 or 0", "write 1, or leave the variable out")
 
 
 def checked(name: str, raw: object, source: str) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Never
 
 from alight._src.adapt import lazy_devices, planner_facts
 from alight._src.base.at_exit import interrupted, when_over
@@ -135,7 +135,7 @@ class Report:
     __repr__ = __str__
 
 
-def report() -> Report:
+def report(*unasked: Never) -> Report:
     """Return what this process has done since it started or was reset.
 
     ``regret_seconds`` of a decision is its measured seconds minus the least predicted seconds among
@@ -143,7 +143,15 @@ def report() -> Report:
     prediction: nobody measured the candidates that did not run. ``totals.seconds`` is the sum of
     all measured seconds.
     """
+    fix = "write alight.report().save(path) for a file, and alight.explain(f, x) for one call"
+    _takes_nothing("report", unasked, fix)
     return _reported(LOG.snapshot())
+
+
+def _takes_nothing(name: str, given: tuple[object, ...], fix: str) -> None:
+    """Raise TypeError where a question about the whole process was asked with an argument."""
+    if given:
+        raise TypeError(f"alight.{name} takes no argument, not {given[0]!r:.80}. Fix: {fix}.")
 
 
 def _nothing_placed(totals: Row) -> list[str]:
@@ -251,8 +259,8 @@ def as_called(
             raise
         called = getattr(function, "__name__", "f")
         raise TypeError(
-            f"alight.{name}: the call {called}(…) is to be {called}{misfit}. Fix: give its "
-            f"arguments after the function, as in alight.{name}({called}, x) for {called}(x)."
+            f"alight.{name}: {called} does not take the arguments given after it; it is "
+            f"{called}{misfit}. Fix: write alight.{name}({called}, x) for the call {called}(x)."
         ) from None
 
 
@@ -297,11 +305,13 @@ def _misfit(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     return ""
 
 
-def devices() -> list[Row]:
+def devices(*unasked: Never) -> list[Row]:
     """Return the devices of this process, each with what it is, supports and was measured to do.
 
     ``profile`` is None for a device that was never calibrated.
     """
+    fix = "look for the row of one in alight.devices(); alight.policy(devices=…) says which to use"
+    _takes_nothing("devices", unasked, fix)
     known = lazy_devices.known()
     profiles = {row["device"]: row for row in profile_rows(planner_facts.profiles(known))}
     return [{**standing_row(device), "profile": profiles.get(device.id)} for device in known]
@@ -328,8 +338,9 @@ def _reported(snapshot: Snapshot) -> Report:
     )
 
 
-def reset() -> None:
+def reset(*unasked: Never) -> None:
     """Forget all decisions, exits, fallbacks and totals."""
+    _takes_nothing("reset", unasked, "call alight.reset()")
     LOG.reset()
 
 

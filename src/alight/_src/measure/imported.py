@@ -25,6 +25,7 @@ _PROGRAMS = {"sum": "reduce_inner", "sort": "sort"}
 # Of a benchmark's peers, the implementation of the host that each is.
 _PEERS = {"numpy": "numpy"}
 _LEAST_KNOTS = 3
+_SUCH_A_FILE = "name a file that `alight bench` wrote, or a profile that `alight devices` lists"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,10 @@ def import_profile(path: str | Path, device: Device, known: Profile | None) -> P
         if "rows" in document and "machine" in document:
             return _from_benchmark(document, device, known)
         profile = profile_of_document(_profile_in(document, device.id))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        why = f"{error.strerror or error}. Fix: name a file that can be read"
+        raise StoreError(f"{path} is not imported: {why}.") from error
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not imported: {error}") from error
     hard, soft = differences(profile.fingerprint, fingerprint(device))
     if hard:
@@ -65,7 +69,10 @@ def import_profile(path: str | Path, device: Device, known: Profile | None) -> P
 def _read(path: Path) -> dict[str, Any]:
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"it has {path.stat().st_size} bytes. Fix: name a profile")
-    document = json.loads(path.read_bytes(), parse_constant=_no_constant)
+    try:
+        document = json.loads(path.read_bytes(), parse_constant=_no_constant)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}. Fix: {_SUCH_A_FILE}") from error
     if not isinstance(document, dict):
         raise ValueError("it holds no object of JSON. Fix: name a profile")
     return document
@@ -86,7 +93,7 @@ def _profile_in(document: Mapping[str, Any], device: str) -> object:
     if "rates" not in inner:
         raise ValueError(
             f"it is neither a profile nor the result of a benchmark: it has {_named(inner)}. "
-            "Fix: name a file that `alight bench` wrote, or a profile that `alight devices` lists"
+            f"Fix: {_SUCH_A_FILE}"
         )
     if inner.get("device") != device:
         raise ValueError(

@@ -14,6 +14,7 @@ from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight._src.base import package
 from alight._src.base.failures import from_signal
 from alight._src.base.originals import np
+from alight._src.config.schema import truth
 from alight._src.fp_warnings.filters import recording_errstate
 from alight._src.ir.ops import OPS
 from alight._src.record import operators, storage_io
@@ -519,10 +520,20 @@ def adopt(array: Any) -> Any:
 
 def evaluate(*arrays: Any, wait: bool = False) -> None:
     """Compute the arrays now, together; ``wait``: return when their devices have done it, where
-    the arrays stay."""
-    values = [a.storage.value for a in arrays if isinstance(a, ArrayBase)]
+    the arrays stay. What is computed already, as ndarrays and NumPy's scalars are, may stand among
+    them; anything else is a TypeError."""
+    values = []
+    for array in arrays:
+        if isinstance(array, ArrayBase):
+            values.append(array.storage.value)
+        elif not isinstance(array, (np.ndarray, np.generic)):
+            raise TypeError(
+                f"alight.evaluate takes arrays, not an object of type {type(array).__name__}. "
+                "Fix: give each array by itself, as in alight.evaluate(x, y)."
+            )
+    asked_to_wait = wait is not False and truth(wait, "argument wait")
     evaluate_values(values, read=False)
-    if wait:
+    if asked_to_wait:
         residency.wait_for([value.data for value in values])
 
 
