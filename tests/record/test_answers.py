@@ -235,7 +235,7 @@ def test_resizing_what_is_read_only_or_lent(mode: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["i8", "u1", "f8"])
 def test_an_array_is_no_element(mode: str, dtype: str) -> None:
-    # Of arrays with one element NumPy before 2.5 takes it, and warns.
+    # Of arrays with one element NumPy before 2.4 takes it, and warns.
     def assigned(item: Any) -> tuple[Any, ...]:
         target = np.zeros(3, dtype)
         with warnings.catch_warnings(record=True) as told:

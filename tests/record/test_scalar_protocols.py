@@ -13,6 +13,7 @@ import operator
 import random
 import statistics
 import struct
+import warnings
 from typing import Any
 
 import numpy
@@ -290,3 +291,32 @@ def test_protocols_of_arrays_are_whole() -> None:
         for name in [n for n in dir(type(theirs.flags)) if n[0] != "_"]:
             if name not in ("owndata", "num"):
                 assert getattr(held.flags, name) == getattr(own.flags, name), name
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (0,), (2,)], ids=str)
+@pytest.mark.parametrize("kind", [bool, int, float, complex])
+def test_what_is_no_scalar_warns_at_the_line_that_takes_it_for_one(kind: Any, shape: Any) -> None:
+    """NumPy takes an array with one element for one before 2.4, and warns."""
+
+    def told(array: Any) -> Any:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            try:
+                made = kind(array)
+            except (TypeError, ValueError) as error:
+                made = type(error), str(error)
+        return made, [(w.category, str(w.message), w.filename, w.lineno) for w in found]
+
+    assert told(alight.ones(shape)) == told(numpy.ones(shape))
+
+
+def test_methods_that_ndarray_has_no_more_are_asked_of_numpy() -> None:
+    """NumPy 2.1 has attributes in their place, which say so."""
+    for name in ("ptp", "itemset", "newbyteorder"):
+        told = []
+        for three in (alight.ones(3), numpy.ones(3)):
+            with pytest.raises(AttributeError) as caught:
+                getattr(three, name)
+            told.append(str(caught.value))
+        assert ("was removed from" in told[0]) is ("was removed from" in told[1])
+    assert alight.ptp(alight.arange(5.0)) == 4 == alight.ptp(alight.arange(1e6)[:5] + 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alight._src.api.elementwise import ours, parameters
-from alight._src.base.originals import np
+from alight._src.base.originals import ndarray_method, np
 from alight._src.record.numpy_fallback import exit_to_numpy
 from alight._src.record.structural_calls import bound, implements
 from alight._src.record.ufunc_calls import given, reduce_call
@@ -14,7 +14,7 @@ from alight._src.record.ufunc_calls import given, reduce_call
 def _method(name: str, function: Any) -> Any:
     """Return the method that takes what a function takes: it does without the function's checks,
     and warns of what is empty at its caller's line."""
-    return getattr(np.ndarray, name, function)
+    return ndarray_method(name, function)
 
 
 def _reduction(function: Any, name: str) -> None:

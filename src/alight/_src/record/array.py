@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from opcode import opmap
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight._src.base import package
@@ -39,6 +39,7 @@ from alight._src.run.evaluate import enough
 from alight._src.run.evaluate import evaluate as evaluate_values
 
 Arrayish = Any
+_Number = TypeVar("_Number")
 
 # What Python's own messages call the class.
 _TOLD = f"{package.NAME}.Array" if NATIVE else "Array"
@@ -248,11 +249,11 @@ class Array(ArrayMethods):
         return storage_io.looked_at(self).tolist()
 
     def __bool__(self) -> bool:
-        return bool(storage_io.looked_at(self))
+        return _number(bool, self)
 
     def __int__(self) -> int:
         try:
-            return int(storage_io.looked_at(self))
+            return _number(int, self)
         except TypeError as error:
             if (real := _real_part(self)) is not None:
                 return int(real)
@@ -264,14 +265,14 @@ class Array(ArrayMethods):
 
     def __float__(self) -> float:
         try:
-            return float(storage_io.looked_at(self))
+            return _number(float, self)
         except TypeError:
             if (real := _real_part(self)) is None:
                 raise
             return real
 
     def __complex__(self) -> complex:
-        return complex(storage_io.looked_at(self))
+        return _number(complex, self)
 
     def __trunc__(self) -> int:
         # NumPy's scalars have it, and its arrays not.
@@ -346,6 +347,15 @@ class Array(ArrayMethods):
         return exit_to_numpy(func, args, kwargs)
 
 
+def _number(kind: Callable[[Any], _Number], array: Array) -> _Number:
+    """Return what Python makes of an array that stands where a number is wanted."""
+    found = storage_io.looked_at(array)
+    # Of what has axes NumPy refuses some and warns of others: at the program's line.
+    if found.ndim == 0:
+        return kind(found)
+    return call_there(kind, (found,), {})  # type: ignore[no-any-return]
+
+
 def _real_part(array: Array) -> float | None:
     """Return what NumPy makes of a complex scalar that is to be a real number, with its warning;
     None of all else, of which it makes none."""
@@ -375,8 +385,10 @@ for _name in ("as_integer_ratio", "bit_count", "hex", "is_integer"):
     setattr(Array, _name, _of_scalars(_name))
 
 
-def _method_in_numpy(name: str) -> Callable[..., Any]:
+def _method_in_numpy(name: str) -> Any:
     theirs = getattr(np.ndarray, name)
+    if not callable(theirs):
+        return property(lambda self: getattr(storage_io.looked_at(self), name))
 
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
         changed = (self,) if name in _CHANGES_ITSELF else ()
@@ -419,7 +431,7 @@ _AT_ONCE = {
         (
             *("sum", "prod", "min", "max", "mean", "std", "var", "any", "all", "argmin", "argmax"),
             *("cumsum", "cumprod", "copy", "astype", "round", "argsort", "nonzero", "trace"),
-            *("flatten", "conj", "conjugate", "ptp", "argpartition"),
+            *("flatten", "conj", "conjugate", "argpartition"),
         ),
         1,
     ),
