@@ -320,3 +320,47 @@ def test_methods_that_ndarray_has_no_more_are_asked_of_numpy() -> None:
             told.append(str(caught.value))
         assert ("was removed from" in told[0]) is ("was removed from" in told[1])
     assert alight.ptp(alight.arange(5.0)) == 4 == alight.ptp(alight.arange(1e6)[:5] + 0)
+
+
+_STATISTICS = {
+    "mean": lambda s, x: s.mean([x[0], x[1], x[2]]),
+    "mean of an array": lambda s, x: s.mean(x),
+    "fmean": lambda s, x: s.fmean([x[0], x[1]]),
+    "median": lambda s, x: s.median([x[0], x[1], x[2]]),
+    "median of two": lambda s, x: s.median([x[0], x[1]]),
+    "mode": lambda s, x: s.mode([x[0], x[1], x[1]]),
+    "stdev": lambda s, x: s.stdev([x[0], x[1], x[2]]),
+    "pvariance": lambda s, x: s.pvariance([x[0], x[1], x[2]]),
+    "variance": lambda s, x: s.variance([x[0], x[1], x[2]]),
+    "harmonic mean": lambda s, x: s.harmonic_mean([x[0], x[2]]),
+    "geometric mean": lambda s, x: s.geometric_mean([x[0], x[2]]),
+    "quantiles": lambda s, x: s.quantiles([x[0], x[1], x[2]]),
+    "correlation": lambda s, x: s.correlation([x[0], x[1], x[2]], [x[2], x[1], x[0]]),
+    "distribution": lambda s, x: s.NormalDist(x[0], x[1]).cdf(x[2]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1"])
+@pytest.mark.parametrize("name", _STATISTICS)
+def test_statistics_of_elements(name: str, dtype: str) -> None:
+    ask = _STATISTICS[name]
+    x = numpy.array([1, 2, 6], dtype)
+    if name == "stdev" and dtype in ("i8", "u1"):
+        for given in (x, alight.asarray(x)):  # NumPy's whole numbers have no bit_length
+            with pytest.raises((AttributeError, TypeError)):
+                ask(statistics, given)
+        return
+    found = ask(statistics, alight.asarray(x))
+    # NumPy's whole numbers and short floats are made of what comes out; here it is kept.
+    rounded = numpy.array(found, numpy.float64)
+    assert numpy.allclose(rounded, numpy.array(ask(statistics, x.astype("f8")), "f8"), rtol=1e-15)
+    with pytest.raises(TypeError):
+        alight.Array(2.5)  # as ndarray does
+
+
+def test_whole_numbers_are_fractions() -> None:
+    n, f = alight.asarray(numpy.array([3]))[0], alight.asarray(numpy.array([3.0]))[0]
+    assert (n.numerator, n.denominator) == (3, 1)
+    for other in (f, alight.ones(3)):
+        assert not hasattr(other, "numerator")
+    assert type(fractions.Fraction(1, 2) + f) is float

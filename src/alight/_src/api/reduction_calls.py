@@ -29,8 +29,11 @@ def _reduction(function: Any, name: str) -> None:
             return exit_to_numpy(function, args, kwargs)
         axis = arguments.pop("axis", None)
         out = arguments.pop("out", None)
-        return reduce_call(name, array, axis, out, given(**arguments), bool(kwargs))
+        made = reduce_call(name, array, axis, out, given(**arguments), bool(kwargs))
+        return int(made) if counts and isinstance(made, np.generic) else made
 
+    # Of all axes NumPy 2.1 counts in Python's numbers.
+    counts = name == "count_nonzero" and type(np.count_nonzero(np.ones(1))) is int
     implements(function)(reduce).once = (_method(name, function), 1)
 
 

@@ -66,7 +66,14 @@ class Array(ArrayMethods):
         …)`."""
         if not args and not kwargs:
             return super().__new__(cls)
-        made = np.ndarray(*args, **kwargs)
+        try:
+            made = np.ndarray(*args, **kwargs)
+        except TypeError:
+            if not args or not hasattr(args[0], "numerator") or hasattr(args[0], "__index__"):
+                raise
+            # Python's statistics give a fraction to the class of what they were given; where that
+            # stood for a scalar, so does this.
+            made = np.array(float(args[0]))
         if not native(made.dtype):
             return made
         if made.base is None:
@@ -381,7 +388,10 @@ def _of_scalars(name: str) -> property:
     return property(method, doc=f"Return NumPy's ``{name}`` of what stands for a scalar.")
 
 
-for _name in ("as_integer_ratio", "bit_count", "hex", "is_integer"):
+for _name in (
+    *("as_integer_ratio", "bit_count", "hex", "is_integer"),
+    *("numerator", "denominator"),  # of whole numbers
+):
     setattr(Array, _name, _of_scalars(_name))
 
 
