@@ -33,7 +33,7 @@ def _reduction(function: Any, name: str) -> None:
         return int(made) if counts and isinstance(made, np.generic) else made
 
     # Of all axes NumPy 2.1 counts in Python's numbers.
-    counts = name == "count_nonzero" and type(np.count_nonzero(np.ones(1))) is int
+    counts = name == "count_nonzero" and not isinstance(np.count_nonzero(np.ones(1)), np.generic)
     implements(function)(reduce).once = (_method(name, function), 1)
 
 
