@@ -372,6 +372,32 @@ def test_a_device_is_recalled_where_the_environment_has_its_library(machine: Mac
     assert set(machine.run()["places"]) == {"far:0"}
 
 
+def test_a_device_is_recalled_where_its_backend_is_installed(machine: Machine) -> None:
+    """Its code may still be found, as in the folder that it was installed from."""
+    machine.measured()
+    (machine.folder / "far-1.0.dist-info").rename(machine.folder / "far-1.0.gone")
+    found = machine.run()
+    assert set(found["places"]) == {"cpu"} and machine.told() == []
+    assert "far:0" not in [row["id"] for row in found["devices"]]
+    assert "no backend named far is installed" in found["gone"]["far:0"]
+    assert "Fix: " in found["gone"]["far:0"] and "far:0 takes part" not in found["text"]
+    assert found["gone"]["far:0"] in machine.alight("doctor")
+    with pytest.raises(AssertionError, match="no backend of that name is installed"):
+        machine.run(ALIGHT_FORCE="far:0")
+    (machine.folder / "far-1.0.gone").rename(machine.folder / "far-1.0.dist-info")
+    assert set(machine.run()["places"]) == {"far:0"}  # nothing is kept against it
+
+
+def test_a_backend_of_others_is_not_measured_unasked(machine: Machine) -> None:
+    """Once measured it takes part, which `alight calibrate` is there to ask for."""
+    for named in ({"ALIGHT_FORCE": "far:0"}, {"ALIGHT_DEVICES": "far:0,cpu"}):
+        machine.run(ALIGHT_CALIBRATE="auto", **named)
+    row = machine.listed()
+    assert not row["takes_part"] and row["why"] == "uncalibrated. Fix: `alight calibrate far:0`"
+    machine.measured()
+    assert set(machine.run()["places"]) == {"far:0"}
+
+
 def test_another_choice_of_devices_is_another_look(machine: Machine) -> None:
     machine.measured()
     assert "FAR_CHOICE: 'nothing' then, '1' now" in machine.run(FAR_CHOICE="1")["gone"]["far:0"]

@@ -184,8 +184,11 @@ class TestConversion:
     def test_dlpack_both_ways(self) -> None:
         a = alight.arange(4.0)
         theirs = np.from_dlpack(a)
-        theirs[0] = 5
-        assert a[0] == 5
+        # NumPy 2.1 gives what nobody may write, of its own arrays too.
+        assert theirs.flags.writeable == np.from_dlpack(np.arange(4.0)).flags.writeable
+        if theirs.flags.writeable:
+            theirs[0] = 5
+            assert a[0] == 5
         back = alight.from_dlpack(np.arange(3))
         assert is_array(back) and back.tolist() == [0, 1, 2]
         assert alight.from_dlpack(a).tolist() == a.tolist()

@@ -464,3 +464,27 @@ def test_a_call_that_does_not_fit_is_told_as_it_was_made() -> None:
         "alight.explain: len does not take the arguments given after it; it is len(obj, /): "
         "missing a required argument: 'obj'. Fix: write alight.explain(len, x) for the call len(x)."
     )
+
+
+def test_what_is_forced_and_too_small_is_said(small_is_small: None) -> None:
+    """A floor holds for forced work, too: where nothing ran there, that is why."""
+    x = np.arange(5.0)
+
+    def root(x: Any) -> Any:
+        return np.sqrt(x) + 1
+
+    with policy(force="sim:0"):
+        for call, array in ((root, alight.asarray(x)), (alight.jit(root), x)):
+            told = alight.explain(call, array).explanation()
+            assert "the floor" in told and "forced or not" in told, told
+            assert "Fix: alight.policy(floor=0)" in told, told
+    with policy(force="sim:0", floor=0):
+        assert "sim:0" in alight.explain(root, alight.asarray(x)).explanation()
+
+
+def test_each_device_is_asked_where_one_is_forced() -> None:
+    with policy(force="sim:0"):
+        rows = alight.device_report(np.sqrt, np.ones(1000))
+    blocked = {row["device"]: row["blocked"] for row in rows}
+    assert "not named, and argument force forces sim:0" not in blocked["sim:0"]
+    assert {"cpu", "sim:0"} <= blocked.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from typing import Any
 
@@ -234,14 +235,25 @@ def test_resizing_what_is_read_only_or_lent(mode: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["i8", "u1", "f8"])
 def test_an_array_is_no_element(mode: str, dtype: str) -> None:
-    target, items = np.zeros(3, dtype), alight.arange(4.0)
-    for item in (items, items[:1], items.to_numpy()):
-        with pytest.raises(ValueError, match="setting an array element with a sequence"):
-            target[1] = item
-    target[1] = items[3]
-    assert target[1] == 3
+    # Of arrays with one element NumPy before 2.4 takes it, and warns.
+    def assigned(item: Any) -> tuple[Any, ...]:
+        target = np.zeros(3, dtype)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                target[1] = item
+                ended = target.tolist()
+            except Exception as error:
+                ended = repr(error)
+        return ended, [(one.category, str(one.message)) for one in told]
+
+    plain, ours = np.arange(4.0), alight.arange(4.0)
+    for part in (slice(None), slice(1), slice(0), 3):
+        want = assigned(plain[part])
+        assert assigned(ours[part]) == assigned(ours.to_numpy()[part]) == want
+    assert "setting an array element with a sequence" in assigned(ours)[0]
     with pytest.raises(TypeError, match="only"):
-        int(items)
+        int(ours)
 
 
 def test_a_number_has_no_parts(mode: str) -> None:
@@ -291,16 +303,19 @@ def test_what_a_body_sets_is_set_for_the_caller(mode: str) -> None:
 def test_nothing_is_written_into_a_scalar(mode: str) -> None:
     def into(x: Any, call: Any) -> Any:
         total = x.sum()
-        with pytest.raises(TypeError, match="return arrays must be of ArrayType"):
+        with pytest.raises(
+            TypeError, match=r"return arrays must be of|output must be an array"
+        ) as no:
             call(x, total)
-        return total
+        return total, str(no.value)
 
     for call in (
         lambda x, total: np.remainder(total, 97, out=total),
         lambda x, total: np.add(x[0], 1, out=(total,)),
         lambda x, total: np.add.reduce(x, out=total),
     ):
-        assert into(np.arange(6.0), call) == alight.jit(into)(np.arange(6.0), call) == 15.0
+        total, told = into(np.arange(6.0), call)
+        assert alight.jit(into)(np.arange(6.0), call) == (total, told) and total == 15.0
 
 
 class Shuffler:

@@ -118,7 +118,7 @@ mask = img > 2
 print(img.flat[mask.ravel()].sum())
 try:
     img.flat[mask] = 0
-except IndexError as error:
+except (IndexError, ValueError) as error:  # ValueError before NumPy 2.4
     print(error)
 img.flat[mask.ravel()] = 0
 img.flat[np.arange(5) * 2] = np.arange(5) + 1

@@ -13,6 +13,7 @@ import operator
 import random
 import statistics
 import struct
+import warnings
 from typing import Any
 
 import numpy
@@ -290,3 +291,76 @@ def test_protocols_of_arrays_are_whole() -> None:
         for name in [n for n in dir(type(theirs.flags)) if n[0] != "_"]:
             if name not in ("owndata", "num"):
                 assert getattr(held.flags, name) == getattr(own.flags, name), name
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (0,), (2,)], ids=str)
+@pytest.mark.parametrize("kind", [bool, int, float, complex])
+def test_what_is_no_scalar_warns_at_the_line_that_takes_it_for_one(kind: Any, shape: Any) -> None:
+    """NumPy takes an array with one element for one before 2.4, and warns."""
+
+    def told(array: Any) -> Any:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            try:
+                made = kind(array)
+            except (TypeError, ValueError) as error:
+                made = type(error), str(error)
+        return made, [(w.category, str(w.message), w.filename, w.lineno) for w in found]
+
+    assert told(alight.ones(shape)) == told(numpy.ones(shape))
+
+
+def test_methods_that_ndarray_has_no_more_are_asked_of_numpy() -> None:
+    """NumPy 2.1 has attributes in their place, which say so."""
+    for name in ("ptp", "itemset", "newbyteorder"):
+        told = []
+        for three in (alight.ones(3), numpy.ones(3)):
+            with pytest.raises(AttributeError) as caught:
+                getattr(three, name)
+            told.append(str(caught.value))
+        assert ("was removed from" in told[0]) is ("was removed from" in told[1])
+    assert alight.ptp(alight.arange(5.0)) == 4 == alight.ptp(alight.arange(1e6)[:5] + 0)
+
+
+_STATISTICS = {
+    "mean": lambda s, x: s.mean([x[0], x[1], x[2]]),
+    "mean of an array": lambda s, x: s.mean(x),
+    "fmean": lambda s, x: s.fmean([x[0], x[1]]),
+    "median": lambda s, x: s.median([x[0], x[1], x[2]]),
+    "median of two": lambda s, x: s.median([x[0], x[1]]),
+    "mode": lambda s, x: s.mode([x[0], x[1], x[1]]),
+    "stdev": lambda s, x: s.stdev([x[0], x[1], x[2]]),
+    "pvariance": lambda s, x: s.pvariance([x[0], x[1], x[2]]),
+    "variance": lambda s, x: s.variance([x[0], x[1], x[2]]),
+    "harmonic mean": lambda s, x: s.harmonic_mean([x[0], x[2]]),
+    "geometric mean": lambda s, x: s.geometric_mean([x[0], x[2]]),
+    "quantiles": lambda s, x: s.quantiles([x[0], x[1], x[2]]),
+    "correlation": lambda s, x: s.correlation([x[0], x[1], x[2]], [x[2], x[1], x[0]]),
+    "distribution": lambda s, x: s.NormalDist(x[0], x[1]).cdf(x[2]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1"])
+@pytest.mark.parametrize("name", _STATISTICS)
+def test_statistics_of_elements(name: str, dtype: str) -> None:
+    ask = _STATISTICS[name]
+    x = numpy.array([1, 2, 6], dtype)
+    if name == "stdev" and dtype in ("i8", "u1"):
+        for given in (x, alight.asarray(x)):  # NumPy's whole numbers have no bit_length
+            with pytest.raises((AttributeError, TypeError)):
+                ask(statistics, given)
+        return
+    found = ask(statistics, alight.asarray(x))
+    # NumPy's whole numbers and short floats are made of what comes out; here it is kept.
+    rounded = numpy.array(found, numpy.float64)
+    assert numpy.allclose(rounded, numpy.array(ask(statistics, x.astype("f8")), "f8"), rtol=1e-15)
+    with pytest.raises(TypeError):
+        alight.Array(2.5)  # as ndarray does
+
+
+def test_whole_numbers_are_fractions() -> None:
+    n, f = alight.asarray(numpy.array([3]))[0], alight.asarray(numpy.array([3.0]))[0]
+    assert (n.numerator, n.denominator) == (3, 1)
+    for other in (f, alight.ones(3)):
+        assert not hasattr(other, "numerator")
+    assert type(fractions.Fraction(1, 2) + f) is float

@@ -473,7 +473,7 @@ def test_what_is_below_the_floor_is_numpys_at_once_whatever_is_forced() -> None:
             assert jitted(x) == np.dot(x, x) + x.sum()
         assert frames_of_alights(lambda: jitted(x)) == 0
         (row,) = alight.explain(jitted, x).to_dict()["calls"]
-        assert (row["way"], row["reason"]) == ("numpy", "every step of it is below the floor")
+        assert row["way"] == "numpy" and "every step of it is below the floor" in row["reason"]
     for floor, function in ((0, jitted), (1000, alight.jit(branching))):
         with alight.policy(force="cpu:generated", floor=floor):  # what may be recorded still is
             alight.reset()

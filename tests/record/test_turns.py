@@ -63,6 +63,10 @@ def test_who_has_the_turn_is_waited_for(core: Any) -> None:
             go.wait()
             told.append("written")
 
+    def turn() -> None:
+        with core.Turn(storage):
+            pass
+
     def others(name: str, work: Any) -> threading.Thread:
         thread = threading.Thread(target=lambda: (work(), told.append(name)))
         thread.start()
@@ -74,16 +78,15 @@ def test_who_has_the_turn_is_waited_for(core: Any) -> None:
     waiting = [
         others("rebound", lambda: storage.rebind(concrete(core))),
         others("replaced", lambda: storage.replace(storage.value, concrete(core))),
-        others("turn", lambda: core.Turn(storage).__enter__()),
+        others("turn", turn),
     ]
     waiting[0].join(0.05)
     assert told == []
     go.set()
     first.join()
-    for thread in waiting[:2]:
-        thread.join(0.2)  # they may wait for the third, which keeps its turn
-    waiting[2].join()
-    assert told[0] == "written" and "turn" in told
+    for thread in waiting:
+        thread.join()
+    assert told[0] == "written" and sorted(told[1:]) == ["rebound", "replaced", "turn"]
 
 
 def test_turns_of_several_are_taken_in_one_order(core: Any) -> None:

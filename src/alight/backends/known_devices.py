@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from alight._src.config.loading import config
 from alight._src.store import canonical, default_store, digest
-from alight.device import Device, Traces
+from alight.device import HOST_DEVICE, Device, Traces
 
-__all__ = ["Recalled", "failed", "forget", "keep", "look", "recalled", "trying"]
+__all__ = ["Recalled", "failed", "forget", "is_own", "keep", "look", "recalled", "trying"]
 
 # Under "calibrated" are looks of before backends named modules: nothing says of them whether their
 # backend names some now, and without them they would pass where these are gone.
@@ -84,6 +84,20 @@ def _importable(name: str) -> bool:
         return find_spec(name) is not None
     except (ImportError, ValueError):  # what is loaded need not say where it came from
         return sys.modules.get(name) is not None
+
+
+def is_own(kind: str) -> bool:
+    """Tell whether the backend of a kind of devices comes with alight: no entry point need be
+    looked for, and whoever has such a device wants it measured."""
+    return kind == HOST_DEVICE or find_spec(f"{__package__}.{kind}") is not None
+
+
+def _is_installed(kind: str) -> bool:
+    if is_own(kind):
+        return True
+    from importlib.metadata import entry_points  # 25 ms: not for those that come with alight
+
+    return bool(entry_points(group="alight.backends", name=kind))
 
 
 def _traces_of(seen: Look) -> Traces:
@@ -252,6 +266,10 @@ def recalled() -> tuple[Recalled, ...]:
 
 def _recall(entry: Mapping[str, Any]) -> Recalled:
     device = Device.from_dict(entry["device"])
+    if not _is_installed(kind := device.id.partition(":")[0]):
+        # Nothing is kept against it: another environment of this machine may have it.
+        why = f"it was calibrated as {device.name}, and no backend named {kind} is installed here"
+        return Recalled(device, Traces(), f"{why}. Fix: install the package that has it")
     fix = "Fix: `alight devices` looks again, `alight calibrate` measures what is there"
     changed, traces = "", Traces()
     for seen in reversed(entry["looks"]):  # the last one says best what has changed

@@ -16,6 +16,7 @@ from alight._src.base.failures import ignoring_failures
 from alight._src.config.loading import config
 from alight._src.log.decisions import logger
 from alight.backends import registry
+from alight.backends.known_devices import is_own
 
 if TYPE_CHECKING:
     from alight._src.plan.plan import Decision
@@ -30,11 +31,14 @@ _due: set[tuple[Callable[[str], None], str, int]] = set()
 def measure_later(devices: Sequence[Device]) -> None:
     """Have those of these devices that have no profile, or little of one, or one that was made in
     slow moments, calibrated when the process ends, as the settings allow: work was just planned for
-    them."""
+    them. Of what others wrote the first profile is left to `alight calibrate`, since with one a
+    device takes part where nobody named it."""
     if is_aside():
         return
     for device in devices:
         profile = profile_of(device)
+        if profile is None and not is_own(device.id.partition(":")[0]):
+            continue
         if profile is None or profile.doubts or profile.little:
             measure_when_over(device.id)
         elif profile.pace_seconds is not None:

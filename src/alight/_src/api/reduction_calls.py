@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alight._src.api.elementwise import ours, parameters
-from alight._src.base.originals import np
+from alight._src.base.originals import ndarray_method, np
 from alight._src.record.numpy_fallback import exit_to_numpy
 from alight._src.record.structural_calls import bound, implements
 from alight._src.record.ufunc_calls import given, reduce_call
@@ -14,7 +14,7 @@ from alight._src.record.ufunc_calls import given, reduce_call
 def _method(name: str, function: Any) -> Any:
     """Return the method that takes what a function takes: it does without the function's checks,
     and warns of what is empty at its caller's line."""
-    return getattr(np.ndarray, name, function)
+    return ndarray_method(name, function)
 
 
 def _reduction(function: Any, name: str) -> None:
@@ -29,8 +29,11 @@ def _reduction(function: Any, name: str) -> None:
             return exit_to_numpy(function, args, kwargs)
         axis = arguments.pop("axis", None)
         out = arguments.pop("out", None)
-        return reduce_call(name, array, axis, out, given(**arguments), bool(kwargs))
+        made = reduce_call(name, array, axis, out, given(**arguments), bool(kwargs))
+        return int(made) if counts and isinstance(made, np.generic) else made
 
+    # Of all axes NumPy 2.1 counts in Python's numbers.
+    counts = name == "count_nonzero" and not isinstance(np.count_nonzero(np.ones(1)), np.generic)
     implements(function)(reduce).once = (_method(name, function), 1)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
-__all__ = ["ENVIRONMENT", "as_now", "np"]
+__all__ = ["ENVIRONMENT", "as_now", "ndarray_method", "np"]
 
 # NumPy's libraries read it once, where they are loaded: what a program puts there later, as scripts
 # do above their own `import numpy`, tells them nothing.
@@ -34,3 +34,13 @@ if TYPE_CHECKING:
     import numpy as np
 else:
     np = as_now(numpy, "lib", "lib.array_utils", "lib.stride_tricks", "linalg")
+
+
+def ndarray_method(name: str, otherwise: Any) -> Any:
+    """Return ndarray's method of a name, or what is given where it has none.
+
+    Of methods that it has no more (``ptp``, ``itemset``) NumPy 2.1 and 2.2 keep attributes that
+    raise.
+    """
+    found = getattr(np.ndarray, name, None)
+    return found if callable(found) else otherwise

@@ -131,7 +131,7 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     profiles = planner_facts.profiles(found)
     rows = []
     for device in found:
-        with policy(devices=[device.id, "cpu"]):
+        with policy(devices=[device.id, "cpu"], force=None):  # each is asked what it could do
             own = _on(device, asked)
         known = [row for row in own if row["seconds"] is not None]
         there, less = max((_there(row, device), -sum(row["places"].values())) for row in own)

@@ -166,7 +166,7 @@ def _nothing_placed(totals: Row) -> list[str]:
 
 def _below_floor(totals: Row) -> str:
     least = totals["floor_elements"]
-    return f"work on fewer elements than the floor{f' ({least:,})' if least else ''}"
+    return f"work on fewer elements than the floor{f' ({least:,})' if least else ''}, forced or not"
 
 
 def write(path: str | os.PathLike[str], text: str) -> None:

@@ -411,9 +411,14 @@ class Jitted(Answering):
             if not _raced():
                 way, why = "alight", "the policy says so"
                 if site.idle and not site.programs:
-                    way, why = "numpy", "every step of it is below the floor"
+                    way, why = "numpy", _BELOW_FLOOR
         way = "alight" if way == "ours" else way
         return Standing(f"jit {self.__qualname__}", self._place, way, why)
+
+
+_BELOW_FLOOR = (
+    "every step of it is below the floor, forced or not. Fix: alight.policy(floor=0) has it planned"
+)
 
 
 class Standing(NamedTuple):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from opcode import opmap
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight._src.base import package
@@ -39,6 +39,7 @@ from alight._src.run.evaluate import enough
 from alight._src.run.evaluate import evaluate as evaluate_values
 
 Arrayish = Any
+_Number = TypeVar("_Number")
 
 # What Python's own messages call the class.
 _TOLD = f"{package.NAME}.Array" if NATIVE else "Array"
@@ -65,7 +66,14 @@ class Array(ArrayMethods):
         …)`."""
         if not args and not kwargs:
             return super().__new__(cls)
-        made = np.ndarray(*args, **kwargs)
+        try:
+            made = np.ndarray(*args, **kwargs)
+        except TypeError:
+            if not args or not hasattr(args[0], "numerator") or hasattr(args[0], "__index__"):
+                raise
+            # Python's statistics give a fraction to the class of what they were given; where that
+            # stood for a scalar, so does this.
+            made = np.array(float(args[0]))
         if not native(made.dtype):
             return made
         if made.base is None:
@@ -248,11 +256,11 @@ class Array(ArrayMethods):
         return storage_io.looked_at(self).tolist()
 
     def __bool__(self) -> bool:
-        return bool(storage_io.looked_at(self))
+        return _number(bool, self)
 
     def __int__(self) -> int:
         try:
-            return int(storage_io.looked_at(self))
+            return _number(int, self)
         except TypeError as error:
             if (real := _real_part(self)) is not None:
                 return int(real)
@@ -264,14 +272,14 @@ class Array(ArrayMethods):
 
     def __float__(self) -> float:
         try:
-            return float(storage_io.looked_at(self))
+            return _number(float, self)
         except TypeError:
             if (real := _real_part(self)) is None:
                 raise
             return real
 
     def __complex__(self) -> complex:
-        return complex(storage_io.looked_at(self))
+        return _number(complex, self)
 
     def __trunc__(self) -> int:
         # NumPy's scalars have it, and its arrays not.
@@ -346,6 +354,15 @@ class Array(ArrayMethods):
         return exit_to_numpy(func, args, kwargs)
 
 
+def _number(kind: Callable[[Any], _Number], array: Array) -> _Number:
+    """Return what Python makes of an array that stands where a number is wanted."""
+    found = storage_io.looked_at(array)
+    # Of what has axes NumPy refuses some and warns of others: at the program's line.
+    if found.ndim == 0:
+        return kind(found)
+    return call_there(kind, (found,), {})  # type: ignore[no-any-return]
+
+
 def _real_part(array: Array) -> float | None:
     """Return what NumPy makes of a complex scalar that is to be a real number, with its warning;
     None of all else, of which it makes none."""
@@ -371,12 +388,17 @@ def _of_scalars(name: str) -> property:
     return property(method, doc=f"Return NumPy's ``{name}`` of what stands for a scalar.")
 
 
-for _name in ("as_integer_ratio", "bit_count", "hex", "is_integer"):
+for _name in (
+    *("as_integer_ratio", "bit_count", "hex", "is_integer"),
+    *("numerator", "denominator"),  # of whole numbers
+):
     setattr(Array, _name, _of_scalars(_name))
 
 
-def _method_in_numpy(name: str) -> Callable[..., Any]:
+def _method_in_numpy(name: str) -> Any:
     theirs = getattr(np.ndarray, name)
+    if not callable(theirs):
+        return property(lambda self: getattr(storage_io.looked_at(self), name))
 
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
         changed = (self,) if name in _CHANGES_ITSELF else ()
@@ -419,7 +441,7 @@ _AT_ONCE = {
         (
             *("sum", "prod", "min", "max", "mean", "std", "var", "any", "all", "argmin", "argmax"),
             *("cumsum", "cumprod", "copy", "astype", "round", "argsort", "nonzero", "trace"),
-            *("flatten", "conj", "conjugate", "ptp", "argpartition"),
+            *("flatten", "conj", "conjugate", "argpartition"),
         ),
         1,
     ),

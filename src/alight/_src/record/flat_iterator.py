@@ -66,11 +66,17 @@ class FlatIterator:
         return next(self._numpys)
 
     def __getitem__(self, key: Any) -> Any:
-        found = call_there(operator.getitem, (self._numpys, plain_key(key)), {})
+        found = call_there(operator.getitem, (self._numpys, _key(key)), {})
         return wrap(found) if type(found) is np.ndarray else found
 
     def __setitem__(self, key: Any, item: Any) -> None:
-        call_there(operator.setitem, (self._numpys, plain_key(key), ndarrays(item)), {})
+        call_there(operator.setitem, (self._numpys, _key(key), ndarrays(item)), {})
+
+
+def _key(key: Any) -> Any:
+    # An array without axes is no number to all of NumPy's iterators: before 2.3 several items may
+    # be assigned there.
+    return ndarrays(key) if isinstance(key, ArrayBase) else plain_key(key)
 
 
 def _compared(name: str) -> Callable[[FlatIterator, Any], Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -112,7 +113,7 @@ def _in_half(
     there, where wider numbers that a kernel computes in do not.
 
     An inner loop computes in single floats, and rounds when it is over: a fold that is one of them
-    rounds once.
+    rounds once. NumPy before 2.3 starts another one after as many elements as a buffer of it has.
     """
     dtype = attrs.get("dtype")
     if dtype is None and op.name == "mean":
@@ -128,9 +129,20 @@ def _in_half(
     steps = layout.strides
     order = sorted([i for i, n in enumerate(layout.shape) if n > 1], key=lambda i: abs(steps[i]))
     inner = order[: len([i for i in order if i in axes])]
-    return not all([i in axes for i in inner]) or any(
-        [steps[j] != steps[i] * layout.shape[i] for i, j in pairwise(inner)]
-    )
+    if not all([i in axes for i in inner]):
+        return True
+    if math.prod([layout.shape[i] for i in inner]) > np.getbufsize() and _halves_in_buffers():
+        return True
+    return any([steps[j] != steps[i] * layout.shape[i] for i, j in pairwise(inner)])
+
+
+@cache
+def _halves_in_buffers() -> bool:
+    """Tell whether NumPy rounds what it folds of half floats after each buffer of them."""
+    elements = np.getbufsize()
+    values = np.repeat(np.array([6e4, -6e4], "f2"), elements)  # the half of it overflows
+    with np.errstate(all="ignore"):
+        return bool(np.add.reduce(values) != 0)
 
 
 _SINGLE_AXIS = frozenset(("argmin", "argmax", "nanargmin", "nanargmax"))

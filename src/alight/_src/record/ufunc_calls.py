@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
-from alight._src.base.originals import np
+from alight._src.base.originals import ndarray_method, np
 from alight._src.fp_warnings.errstate import categories_of
 from alight._src.fp_warnings.filters import collected, when_to_warn
 from alight._src.ir.ops import OPS, Kind, Op, Warns
@@ -378,7 +378,7 @@ def reduce_call(
     function = numpy_function(name)
     if isinstance(array, ArrayBase) and "correction" not in kwargs:
         # It does without the function's checks, and warns of what is empty at its caller's line.
-        function = getattr(np.ndarray, name, function)
+        function = ndarray_method(name, function)
     if out is None and kwargs.keys() <= _ATTRIBUTES:
         found = at_once(function, (array,), {"axis": axis, **kwargs})
         if found is not NotImplemented:
