@@ -421,7 +421,7 @@ def assigned() -> tuple[Graph, Plan, int]:
     """Return ``y = x + 1; x[0] = 0; y`` as a plan, with the number of what x is in the end."""
     b = Builder(ROWS, make_layout(F8, ()))
     y = b.add("add", 0, 1)
-    x = b.write(0, np.s_[0], 1)
+    x = b.write(0, np.s_[0], 1, leased=True)
     graph = b.graph(y, x)
     return graph, make_plan(graph, GENERATED), x
 
@@ -429,8 +429,6 @@ def assigned() -> tuple[Graph, Plan, int]:
 def program(**fields: Any) -> Program:
     graph, plan, x = assigned()
     whole = Window(0, 0, ROWS, x)
-    steps = [replace(s, home=0) if isinstance(s, WriteStep) else s for s in plan.steps]
-    plan = replace(plan, steps=tuple(steps))
     return Program(
         plan=plan,
         graph=graph,
