@@ -136,10 +136,10 @@ class Builder:
         window, offset = self.window(x, key)
         return self.add("view", x, layout=window, offset=offset)
 
-    def write(self, x: int, key: Any, value: int) -> int:
+    def write(self, x: int, key: Any, value: int, leased: bool = False) -> int:
         window, offset = self.window(x, key)
-        layout = self.layouts[x]
-        return self.add("write", x, value, layout=layout, offset=offset, window=window)
+        where = {"layout": self.layouts[x], "offset": offset, "window": window}
+        return self.add("write", x, value, **where, leased=leased)
 
     def window(self, x: int, key: Any) -> tuple[Layout, int]:
         probe = self.layouts[x].probe
@@ -153,7 +153,8 @@ class Builder:
         for node in self.nodes:
             if node.op.kind is Kind.WRITE:  # its own layout and the window's have one name
                 attrs = ("offset", node.attr("offset")), ("layout", node.attr("window"))
-                node = Node(node.op, node.operands, attrs, node.layout)
+                leased = (("leased", True),) if node.attr("leased") else ()
+                node = Node(node.op, node.operands, (*attrs, *leased), node.layout)
             nodes.append(node)
         return Graph(tuple(self.layouts[: self.count]), tuple(nodes), outputs)
 

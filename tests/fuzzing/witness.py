@@ -19,6 +19,8 @@ Array = np.ndarray[Any, Any]
 
 def _bytes(array: Array) -> Any:
     """Return the elements; all NaNs are one, whose payload NumPy leaves open."""
+    if array.dtype.names:
+        return [_bytes(array[name]) for name in array.dtype.names]
     if array.dtype.kind == "O":
         return [_plainly(item) for item in array.ravel()]
     if array.dtype.kind in "fc":

@@ -14,8 +14,9 @@ import pytest
 
 from alight._src.ir.ops import OPS
 from alight._src.jit.host_program import HostProgram
-from fuzzing import jitted
+from fuzzing import arguments, jitted
 from fuzzing.known_faults import CHECK, JITTED
+from fuzzing.witness import Witness, difference
 
 # Statements in each mode; where code is generated most of the time goes into compiling it.
 STATEMENTS = {"auto": 1_500, "floor": 2_500, "numpy": 8_000, "generated": 4_000, "sim": 4_000}
@@ -123,3 +124,34 @@ def test_a_write_that_is_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(HostProgram, "run", lost)
     _, _, found = jitted.run_many("numpy", 1, 3_000)
     assert any(wrong.where.startswith("arguments") for wrong in found)
+
+
+@pytest.mark.parametrize("made", ["new('d', (4, 2))", "unaligned('d', (4, 2))"])
+@pytest.mark.parametrize("within", ["array", "structured"])
+def test_one_nan_is_another_wherever_it_lies(made: str, within: str) -> None:
+    """Their payloads are the machine's; every other bit counts."""
+
+    def told(bits: int, element: float = 2.0) -> Any:
+        names: dict[str, Any] = {}
+        exec(arguments.PREAMBLE, names)
+        array = eval(made if within == "array" else "structured('d', (4, 2))", names)
+        part = array if within == "array" else array["y"]
+        part[0] = np.array([bits] * 2, "u8").view("d")
+        part[2] = element
+        return Witness(names["BASES"], "ignored").call(lambda: array, ())
+
+    assert difference(told(0x7FF8 << 48), told(0xFFF8 << 48 | 5)) is None
+    found = difference(told(0x7FF8 << 48), told(0xFFF8 << 48, 3.0))
+    assert found is not None and found[0].startswith("results.elements")
+    found = difference(told(0x7FF8 << 48)["arguments"], told(0xFFF8 << 48, 3.0)["arguments"])
+    assert found is not None and "other bytes" in found[1]
+    assert difference(told(0), told(1 << 63)) is not None  # zeros have a sign
+
+
+def test_the_byte_before_unaligned_memory_is_watched() -> None:
+    names: dict[str, Any] = {}
+    exec(arguments.PREAMBLE, names)
+    array = names["unaligned"]("d", (3,))
+    before = Witness(names["BASES"], "ignored").call(lambda: None, ())
+    array.base[0] = 7
+    assert difference(before, Witness(names["BASES"], "ignored").call(lambda: None, ()))

@@ -3,6 +3,7 @@ step named, whatever the results are."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 import alight
 from alight._src.config import loading
+from alight._src.jit.lease import Lease
+from alight._src.record.leased import bring_home
 from alight._src.run import (
     checked_execution,
     evaluate,
@@ -228,3 +231,73 @@ def test_chunks_of_other_rows_are_refused(fault: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(streaming._Stream, "_submit", submit)
     error = refused("wants|nothing", SIM, chunked)
     assert error.step.startswith("step 0") and "sim:0" in error.step
+
+
+def leases(other_thread: bool) -> tuple[Array, Any, Any]:
+    """Return memory of a caller's, and an Array for each of two calls that have it at once."""
+    w = np.arange(40.0)
+    mine = Lease([w])
+    found = [mine]
+    if other_thread:
+        thread = threading.Thread(target=lambda: found.append(Lease([w])))
+        thread.start()
+        thread.join()
+    else:
+        found.append(Lease([w]))
+    return w, *found
+
+
+def written_by_both(first: Any, second: Any) -> None:
+    """Have one plan do what two calls wrote, each into its part of the same memory."""
+    a, b = first.arrays[0], second.arrays[0]
+    a[:10] = a[:10] * 2 + 1
+    b[20:] += b[20:] * 3
+    a[5:12] = a[5:12] - 1
+    evaluate.evaluate_all()
+    bring_home([first.storage, second.storage])
+
+
+@pytest.mark.parametrize("where", [HOST, SIM, {"floor": 0, "force": "numpy"}])
+def test_another_threads_call_may_write_its_part_of_the_same_memory(where: dict[str, Any]) -> None:
+    w, first, second = leases(other_thread=True)
+    expected = w.copy()
+    expected[:10] = expected[:10] * 2 + 1
+    expected[20:] += expected[20:] * 3
+    expected[5:12] -= 1
+    with alight.policy(**where):
+        written_by_both(first, second)
+    np.testing.assert_array_equal(w, expected)
+
+
+def test_two_leases_of_one_thread_are_one_piece_of_memory() -> None:
+    _, first, second = leases(other_thread=False)
+    refused("in memory given", HOST, lambda: written_by_both(first, second))
+
+
+class AnyHome(dict[int, int]):
+    """The home of every version, as a write under a mask names it."""
+
+    def get(self, number: int, otherwise: Any = None) -> Any:
+        return -1
+
+
+def test_what_is_written_under_a_mask_is_not_put_into_leased_memory_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the mask is false another thread may have written meanwhile."""
+    inner = execute.Execution.__init__
+
+    def begin(self: Any, plan: Any, values: Any) -> None:
+        inner(self, plan, values)
+        self.homes = AnyHome()
+
+    monkeypatch.setattr(execute.Execution, "__init__", begin)
+
+    def call() -> None:
+        lease = Lease([np.arange(40.0)])
+        part = lease.arrays[0][:30]
+        part[part > 3] = 7
+        evaluate.evaluate_all()
+
+    error = refused("no version of it that the program wrote", HOST, call)
+    assert error.buffer == "memory given" and "write" in error.step

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alight._core import Data, Layout, layout_of, make_layout
+from alight._src.fp_warnings.filters import unheard
 from alight._src.ir.group import Attrs, Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.measure.timing import (
@@ -317,7 +318,7 @@ class Bench:
 
         Raises Unsupported where the device cannot run it.
         """
-        with np.errstate(all="ignore"):
+        with unheard():
             clock, sample = self._clock(self.launch(probe))
             return summary(sample_calls(clock, sample_seconds=sample))
 
@@ -334,7 +335,7 @@ class Bench:
         """Return a few samples of the seconds that the device takes for a launch; of one that
         several threads share more, with all of them awake."""
         # Results of random inputs may overflow in a long chain; what it costs is the same.
-        with np.errstate(all="ignore"):
+        with unheard():
             if self.device.space != "host":
                 clock, sample = self._clock(launch)
                 return sample_calls(clock, VISIT_SECONDS, VISIT_SAMPLES, sample)

@@ -13,6 +13,7 @@ from alight._core import Data, layout_of, make_layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.base.shortage import is_shortage
+from alight._src.fp_warnings.filters import unheard
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import Op
 from alight._src.log.decisions import LOG
@@ -78,20 +79,22 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compared(where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: int) -> str:
-    with np.errstate(all="ignore"):
-        operands = _operands(op, dtypes[:-1])
+    with unheard():  # these are no operands of the program's
+        return _verdict(where, op, dtypes, output)
+
+
+def _verdict(where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: int) -> str:
+    operands = _operands(op, dtypes[:-1])
     attrs: tuple[tuple[str, Any], ...] = (("output", output),) if op.nout > 1 else ()
     if op.name == "cast":
         attrs = (("dtype", dtypes[-1]),)
-    with np.errstate(all="ignore"):
-        expected = op.reference(*operands, **{k: v for k, v in attrs if k != "output"})
+    expected = op.reference(*operands, **{k: v for k, v in attrs if k != "output"})
     expected = np.asarray(expected[output] if op.nout > 1 else expected)
     layout = make_layout(dtypes[-1], expected.shape)
     node = Node(op, tuple(range(len(operands))), attrs, layout)
     graph = Graph(tuple(map(layout_of, operands)), (node,), (len(operands),))
     try:
-        with np.errstate(all="ignore"):  # a backend may run NumPy itself
-            actual = _run(where, Group(GroupKind.LOOP, graph, expected.shape), operands)
+        actual = _run(where, Group(GroupKind.LOOP, graph, expected.shape), operands)
     except (DeviceUnavailable, OutOfDeviceMemory):
         raise
     except Unsupported as gap:
@@ -100,8 +103,7 @@ def _compared(where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: 
         if is_shortage(error):
             raise
         return f"{op.name} failed on {where.id}: {type(error).__name__}: {error}"
-    with np.errstate(all="ignore"):
-        differs = _differs(op, operands, actual, expected)
+    differs = _differs(op, operands, actual, expected)
     wrong = np.flatnonzero(differs & ~_open(op, operands, dtypes[-1]))
     if not len(wrong):
         return ""

@@ -1,59 +1,44 @@
 """Sets of bytes that strided arrays touch: where they meet, and what is left without one.
 
-They are decided exactly: by their runs of bytes where these are few, else by a mark for each
-element's worth of bytes. Of arrays too large for that NumPy's own solver is asked whether two meet,
-and what it cannot tell in time counts as meeting.
+They are decided exactly, by runs of bytes that come again with a period. Of arrays that have too
+many for that NumPy's own solver is asked whether two meet, and what it cannot tell in time counts
+as meeting.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING
 
 from alight._src.base.originals import np
+from alight._src.plan import strided_runs
+from alight._src.plan.strided_runs import FULL, Strided, clipped, inside, outside
 
 if TYPE_CHECKING:
     from alight._core import Layout
 
-__all__ = ["MARKS", "RUNS", "ByteSet", "bytes_of", "same_steps", "span"]
+__all__ = ["ByteSet", "bytes_of", "same_steps", "span"]
 
-# Runs of one set that are told apart: a column of so many rows. Writing so many down takes 7 ms and
-# looking where two such sets meet 2 (one EPYC core, NumPy 2.4), and a plan is to be checked in ms.
-RUNS = 1 << 16
-# Marks of one set: those of an array of 4 M elements side by side, or of each second one of 2 M.
-# Writing so many down takes 4 ms, and looking where two such sets meet 5 (same core and NumPy).
-MARKS = 1 << 22
 # What NumPy's solver may try before it says that it does not know: some ms.
 _WORK = 1 << 16
 
-_Ints = np.ndarray[Any, np.dtype[np.int64]]
-_Bools = np.ndarray[Any, np.dtype[np.bool_]]
-
 
 class ByteSet:
-    """Bytes from ``low`` to before ``high``: all of them, or of ``runs`` those between the numbers
-    of each row, sorted and apart; of ``marks`` those of each ``unit`` bytes that are marked. Where
-    ``box`` is given (an address and a layout) it is too many to tell them: some of the bytes in
-    between."""
+    """Bytes from ``low`` to before ``high``, the first and the last of them included: those of
+    ``parts``, one behind the other. Where ``box`` is given (an address and a layout) they are too
+    many to tell: some of the bytes in between."""
 
-    __slots__ = ("box", "high", "low", "marks", "runs", "unit")
+    __slots__ = ("box", "high", "low", "parts")
 
-    def __init__(
-        self,
-        low: int,
-        high: int,
-        runs: _Ints | None = None,
-        box: tuple[int, Layout] | None = None,
-        marks: _Bools | None = None,
-        unit: int = 1,
-    ) -> None:
-        self.low = low
-        self.high = high
-        self.runs = runs
+    def __init__(self, parts: Sequence[Strided], box: tuple[int, Layout] | None = None) -> None:
+        self.parts = parts
+        self.low = parts[0].low if parts else 0
+        self.high = parts[-1].high if parts else 0
         self.box = box
-        self.marks = marks
-        self.unit = unit
 
     def __bool__(self) -> bool:
         return self.low < self.high
@@ -65,18 +50,13 @@ class ByteSet:
     @property
     def whole(self) -> bool:
         """Tell whether these are all bytes from the first to the last."""
-        return self.runs is None and self.box is None and self.marks is None
+        parts = self.parts
+        return self.box is None and (not parts or (len(parts) == 1 and parts[0].runs is FULL))
 
     def moved(self, by: int) -> ByteSet:
         """Return the bytes that lie so far behind these."""
-        return ByteSet(
-            self.low + by,
-            self.high + by,
-            None if self.runs is None else self.runs + by,
-            None if self.box is None else (self.box[0] + by, self.box[1]),
-            self.marks,
-            self.unit,
-        )
+        box = None if self.box is None else (self.box[0] + by, self.box[1])
+        return ByteSet([part.moved(by) for part in self.parts], box)
 
     def meets(self, other: ByteSet) -> bool:
         """Tell whether a byte is in both; True where that takes too long to find out."""
@@ -84,6 +64,8 @@ class ByteSet:
 
     def within(self, other: ByteSet) -> bool:
         """Tell whether all bytes are in another set; False where that cannot be told."""
+        if self and (self.low < other.low or other.high < self.high):
+            return False
         return not self - other
 
     def __and__(self, other: ByteSet) -> ByteSet:
@@ -91,57 +73,91 @@ class ByteSet:
         low, high = max(self.low, other.low), min(self.high, other.high)
         if low >= high:
             return _NOTHING
-        if self.whole and other.whole:
-            return ByteSet(low, high)
         if self.box is not None or other.box is not None:
-            if self.box is not None and self.box == other.box:
-                return self
-            if other.whole and other.low <= self.low and self.high <= other.high:
-                return self
-            if self.whole and self.low <= other.low and other.high <= self.high:
-                return other
-            if self.box is not None and other.box is not None and _apart(self.box, other.box):
-                return _NOTHING
-            return ByteSet(low, high, None, self.box or other.box)
-        if self.marks is None and other.marks is None:
-            return _swept(self, other, inside=True)
-        if self.marks is other.marks and self.low == other.low:
+            return self._both(other, low, high)
+        found: list[Strided] = []
+        first, second = _near(self.parts, low), _near(other.parts, low)
+        while first < len(self.parts) and second < len(other.parts):
+            a, b = self.parts[first], other.parts[second]
+            low, high = max(a.low, b.low), min(a.high, b.high)
+            if low < high:
+                _append(found, inside(a, b, low, high))
+            if a.high <= b.high:
+                first += 1
+            else:
+                second += 1
+        return ByteSet(found)
+
+    def _both(self, other: ByteSet, low: int, high: int) -> ByteSet:
+        """Return at least the bytes in both, one of which is too many to tell."""
+        if self.box is not None and self.box == other.box:
             return self
-        return _marked(self, other, low, high, inside=True)
+        if other.whole and other.low <= self.low and self.high <= other.high:
+            return self
+        if self.whole and self.low <= other.low and other.high <= self.high:
+            return other
+        if self.box is not None and other.box is not None and _apart(self.box, other.box):
+            return _NOTHING
+        return ByteSet((Strided(low, high),), self.box or other.box)
 
     def __sub__(self, other: ByteSet) -> ByteSet:
-        """Return the bytes that are not in another set; where that cannot be told, all."""
+        """Return the bytes that are not in another set; where that cannot be told, more."""
         if not self or other.low >= self.high or self.low >= other.high:
             return self
         if other.whole and other.low <= self.low and self.high <= other.high:
             return _NOTHING
         if self.box is not None or other.box is not None:
             return _NOTHING if self.box is not None and self.box == other.box else self
-        if self.whole and other.whole:
-            if other.low <= self.low:
-                return ByteSet(other.high, self.high)
-            if self.high <= other.high:
-                return ByteSet(self.low, other.low)
-        if self.marks is None and other.marks is None:
-            return _swept(self, other, inside=False)
-        if self.marks is other.marks and self.low == other.low:
-            return _NOTHING
-        return _marked(self, other, self.low, self.high, inside=False)
+        found: list[Strided] = []
+        for part in self.parts:
+            low = part.low
+            for at in range(_near(other.parts, low), len(other.parts)):
+                gone = other.parts[at]
+                if gone.low >= part.high:
+                    break
+                if low < gone.low:
+                    before = clipped(part, low, gone.low)
+                    _append(found, () if before is None else (before,))
+                low = max(low, gone.low)
+                end = min(part.high, gone.high)
+                if low < end:
+                    _append(found, outside(part, gone, low, end))
+                    low = end
+            rest = clipped(part, low, part.high)
+            _append(found, () if rest is None else (rest,))
+        return ByteSet(found)
 
 
-_NOTHING = ByteSet(0, 0)
+_NOTHING = ByteSet(())
+
+
+def _near(parts: Sequence[Strided], low: int) -> int:
+    """Return the first of the parts that ends behind a byte."""
+    return bisect_right(parts, low, key=_high) if len(parts) > 1 else 0
+
+
+def _high(part: Strided) -> int:
+    return part.high
+
+
+def _append(found: list[Strided], parts: Iterable[Strided]) -> None:
+    """Add parts behind others; those that touch and have all their bytes become one."""
+    for part in parts:
+        last = found[-1] if found else None
+        if last is not None and last.high == part.low and last.runs is part.runs is FULL:
+            found[-1] = Strided(last.low, part.high)
+        else:
+            found.append(part)
 
 
 def span(low: int, high: int) -> ByteSet:
     """Return all bytes from the first to before the last."""
-    return ByteSet(low, high)
+    return ByteSet((Strided(low, high),) if low < high else ())
 
 
 def bytes_of(start: int, layout: Layout) -> ByteSet:
     """Return the bytes of an array whose first element is at ``start``."""
     found = _touched(layout)
-    if found.box is not None:
-        found = _each(layout)
     return found.moved(start) if start and found else found
 
 
@@ -150,129 +166,48 @@ def _touched(layout: Layout) -> ByteSet:
     if not layout.size or not layout.itemsize:
         return _NOTHING
     axes = []
-    low = high = 0
+    low = 0
     for length, stride in zip(layout.shape, layout.strides, strict=True):
         if length > 1 and stride:
-            reach = stride * (length - 1)
-            low, high = low + min(reach, 0), high + max(reach, 0)
+            low += min(stride * (length - 1), 0)
             axes.append((abs(stride), length))
     run = layout.itemsize
-    high += run
     axes.sort()
-    inner = 0
-    for stride, length in axes:
-        if stride > run:
-            break
+    while axes and axes[0][0] <= run:
+        stride, length = axes.pop(0)
         run += stride * (length - 1)
-        inner += 1
-    outer = axes[inner:]
-    if not outer:
-        return ByteSet(low, high)
-    if math.prod([length for _, length in outer]) > RUNS:
-        return ByteSet(low, high, None, (0, layout))
-    starts: _Ints = np.zeros(1, np.int64)
-    for stride, length in outer:
-        steps = np.arange(length, dtype=np.int64) * stride
-        starts = (steps[:, None] + starts).ravel()
-    starts = np.sort(starts) + low
-    return _of(starts, starts + run)
+    if not axes:
+        return span(low, low + run)
+    reached = [run]
+    for stride, length in axes:
+        reached.append(reached[-1] + stride * (length - 1))
+    most, limit = reached.pop(), strided_runs.RUNS
+    # The axes before one make the runs of a period, it has the periods, those after it the parts.
+    lengths = [length for _, length in axes]
+    apart = [math.prod(lengths[:n]) + math.prod(lengths[n + 1 :]) for n in range(len(axes))]
+    best = min(range(len(axes)), key=apart.__getitem__)
+    nested = all([stride >= end for (stride, _), end in zip(axes, reached, strict=True)])
+    if nested and apart[best] <= limit:
+        (period, count), end = axes[best], reached[best]
+        runs = tuple([(at, at + run) for at in _starts(axes[:best])])
+        parts = [
+            Strided(at + low, at + low + period * (count - 1) + end, period, at + low, runs)
+            for at in _starts(axes[best + 1 :])
+        ]
+        return ByteSet(parts)
+    if math.prod(lengths) > limit:
+        return ByteSet((Strided(low, low + most),), (0, layout))
+    found: list[Strided] = []
+    for at in _starts(axes):
+        last = found[-1].high if found else low
+        _append(found, [Strided(max(low + at, last), max(low + at + run, last))])
+    return ByteSet(found)
 
 
-@lru_cache(16)  # of some MB each
-def _each(layout: Layout) -> ByteSet:
-    """Return the bytes of an array that are more than a few runs, by marks if not too many."""
-    found = _touched(layout)
-    axes = tuple(zip(layout.shape, layout.strides, strict=True))
-    steps = [s for n, s in axes if n > 1]
-    unit = math.gcd(layout.itemsize, *steps)
-    count = (found.high - found.low) // unit
-    if count > MARKS:
-        return found
-    marks = np.zeros(count, bool)
-    shape = *layout.shape, layout.itemsize // unit
-    strides = *(s // unit if n > 1 else 0 for n, s in axes), 1
-    np.ndarray(shape, bool, marks, -found.low // unit, strides)[...] = True
-    return _of_marks(found.low, marks, unit)
-
-
-def _of_marks(low: int, marks: _Bools, unit: int) -> ByteSet:
-    """Return the set of what is marked from a byte on."""
-    if not marks.any():
-        return _NOTHING
-    first, last = int(marks.argmax()), len(marks) - int(marks[::-1].argmax())
-    marks = marks[first:last]
-    ends = low + first * unit, low + last * unit
-    return ByteSet(*ends) if marks.all() else ByteSet(*ends, marks=marks, unit=unit)
-
-
-def _marked(a: ByteSet, b: ByteSet, low: int, high: int, inside: bool) -> ByteSet:
-    """Return the bytes of one set, from one byte to before another, that are inside of another set,
-    or those that are not."""
-    unit = math.gcd(high - low, _unit(a, low, high), _unit(b, low, high))
-    if (high - low) // unit > MARKS * 16:  # marks of the largest items, taken byte by byte
-        return ByteSet(low, high) if inside else a
-    first, second = _marks(a, low, high, unit), _marks(b, low, high, unit)
-    return _of_marks(low, first & (second if inside else ~second), unit)
-
-
-def _unit(one: ByteSet, low: int, high: int) -> int:
-    """Return how many bytes each mark may stand for that is to tell a set's bytes from one on."""
-    if one.marks is not None:
-        return math.gcd(one.unit, one.low - low)
-    return int(np.gcd.reduce(np.clip(_runs(one), low, high).ravel() - low))
-
-
-def _marks(one: ByteSet, low: int, high: int, unit: int) -> _Bools:
-    """Return marks for some bytes: those that are in a set."""
-    count = (high - low) // unit
-    if one.marks is None:
-        runs = (np.clip(_runs(one), low, high) - low) // unit
-        runs = runs[runs[:, 0] < runs[:, 1]]
-        turns = np.zeros(count + 1, np.int8)
-        turns[runs[:, 0]] = 1
-        turns[runs[:, 1]] = -1
-        return np.cumsum(turns, dtype=np.int8)[:count].view(bool)
-    own = np.repeat(one.marks, one.unit // unit) if one.unit > unit else one.marks
-    at = (one.low - low) // unit
-    if at == 0 and len(own) == count:
-        return own
-    found = np.zeros(count, bool)
-    first, last = max(at, 0), min(at + len(own), count)
-    found[first:last] = own[first - at : last - at]
-    return found
-
-
-def _of(starts: _Ints, ends: _Ints) -> ByteSet:
-    """Return the set of runs sorted by where they begin; those that touch become one."""
-    reached = np.maximum.accumulate(ends)
-    first = np.ones(len(starts), bool)
-    first[1:] = starts[1:] > reached[:-1]
-    last = np.append(first[1:], True)
-    runs = np.stack([starts[first], reached[last]], axis=1)
-    whole = len(runs) == 1
-    return ByteSet(int(runs[0, 0]), int(runs[-1, 1]), None if whole else runs)
-
-
-def _runs(one: ByteSet) -> _Ints:
-    return np.array([[one.low, one.high]], np.int64) if one.runs is None else one.runs
-
-
-def _swept(a: ByteSet, b: ByteSet, inside: bool) -> ByteSet:
-    """Return the bytes of one set that are inside of another, or those that are not."""
-    first, second = _runs(a), _runs(b)
-    edges = np.concatenate((first.ravel(), second.ravel()))
-    order = np.argsort(edges, kind="stable")
-    turns = np.tile(np.array([1, -1], np.int64), len(first) + len(second))
-    own = np.arange(len(edges)) < 2 * len(first)
-    in_a = np.cumsum(np.where(own, turns, 0)[order])
-    in_b = np.cumsum(np.where(own, 0, turns)[order])
-    edges = edges[order]
-    found = (in_a > 0) & ((in_b > 0) == inside)
-    found[:-1] &= edges[1:] > edges[:-1]
-    places = np.flatnonzero(found[:-1])
-    if not len(places):
-        return _NOTHING
-    return _of(edges[places], edges[places + 1])
+def _starts(axes: Sequence[tuple[int, int]]) -> list[int]:
+    """Return where the elements of some axes begin, sorted."""
+    steps = [range(0, stride * length, stride) for stride, length in axes]
+    return sorted(map(sum, product(*steps)))
 
 
 class _At:

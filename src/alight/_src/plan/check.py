@@ -150,8 +150,8 @@ class _Walk:
         self.at: dict[int, Place] = {}
         # What of its memory is read is not known of these: all of it counts.
         self.all_of: dict[int, Operand] = {}
-        self.writable: set[Hashable] = set()  # memory that writes may change
-        self.made: set[Hashable] = set()  # memory that results may take
+        self.writable: set[Hashable] = set()  # memory that writes and results may take
+        self.made: set[Hashable] = set()  # memory that is gone with the values in it
         self.given(bases)
 
     def given(self, bases: Sequence[int]) -> None:
@@ -222,10 +222,11 @@ class _Walk:
         over = self.over(step)
         results = []
         for position, (number, local) in enumerate(zip(step.outputs, inner.outputs, strict=True)):
+            layout = inner.layout(local)
             if over is not None and position == over[0]:
-                place = self.at[step.inputs[over[1]]]
+                place = self.at[step.inputs[over[1]]]._replace(layout=layout)
             else:
-                place = self.result(number, inner.layout(local))
+                place = self.result(number, layout)
             results.append((number, place))
         self.memory.launch(operands, results)
         self.at.update(results)
@@ -236,7 +237,7 @@ class _Walk:
             return None
         taken = step.inputs[step.over[1]]
         arena = self.at[taken].arena
-        return step.over if arena in self.made and not self.others(arena, taken) else None
+        return step.over if arena in self.writable and not self.others(arena, taken) else None
 
     def result(self, number: int, layout: Layout) -> Place:
         """Return memory for what a step makes."""

@@ -142,8 +142,8 @@ class Contents(Versions):
             if buffer.low < wanted.high and wanted.low < buffer.high:
                 nearest = buffer
         if nearest is None:
-            self._refuse(f"bytes {wanted.low}…{wanted.high} are in no buffer of {arena}")
-        self._refuse(
+            self.refuse(f"bytes {wanted.low}…{wanted.high} are in no buffer of {arena}")
+        self.refuse(
             f"bytes {wanted.low - nearest.low}…{wanted.high - nearest.low} are outside of "
             f"{nearest.name}, which has {nearest.high - nearest.low}",
             nearest.name,
@@ -193,7 +193,7 @@ class Contents(Versions):
             if layer.label is _ELSEWHERE:
                 continue
             if isinstance(layer.label, _Undefined):
-                self._refuse(
+                self.refuse(
                     f"wants {self.called(value)} in {buffer.name}, but of bytes "
                     f"{part.low - buffer.low}…{part.high - buffer.low} {layer.label.why}",
                     *(buffer.name, value),
@@ -201,7 +201,7 @@ class Contents(Versions):
             other = self.apart(layer.label, label, part)
             if other is not None:
                 held, piece = other
-                self._refuse(
+                self.refuse(
                     f"wants {self.called(value)} in {buffer.name}, whose bytes "
                     f"{piece.low - buffer.low}…{piece.high - buffer.low} hold "
                     f"{self.called(held.value)}{_moved(held, label)}",
@@ -275,7 +275,7 @@ class Contents(Versions):
                 same = other.start == place.start and same_steps(other.layout, place.layout)
                 if not (operand.once and same):
                     buffer = self._buffer(place.arena, where)
-                    self._refuse(
+                    self.refuse(
                         f"makes {self.called(value)} in {buffer.name} over bytes that hold its "
                         f"operand {self.called(operand.value)}, which it may still read",
                         *(buffer.name, operand.value),
@@ -285,7 +285,7 @@ class Contents(Versions):
                     continue  # a value, and a view of all of it that the launch makes too
                 if other.arena == place.arena and where.meets(other.bytes):
                     buffer = self._buffer(place.arena, where)
-                    self._refuse(
+                    self.refuse(
                         f"makes {self.called(value)} and {self.called(other_value)} in the same "
                         f"bytes of {buffer.name}",
                         *(buffer.name, value),
@@ -316,7 +316,7 @@ class Contents(Versions):
         if not self._order.comes_after(layer.mark):
             queue, number = layer.mark
             what = "" if value is None else f" for {self.called(value)}"
-            self._refuse(
+            self.refuse(
                 f"{verb} {buffer.name}{what} without waiting for submission {number} of {queue}, "
                 "which uses it",
                 *(buffer.name, value),
@@ -335,7 +335,8 @@ class Contents(Versions):
                     return
         yield rest, _Layer(rest, _Undefined("nothing is known"), ("", 0))
 
-    def _refuse(self, what: str, buffer: str | None = None, value: Hashable = None) -> NoReturn:
+    def refuse(self, what: str, buffer: str | None = None, value: Hashable = None) -> NoReturn:
+        """Raise PlanError that says what is wrong in this step."""
         raise PlanError(
             f"{self.step}: {what}. Fix: report this program, in which alight is wrong; without "
             "alight NumPy computes it.",

@@ -9,7 +9,9 @@ from alight._core import Layout
 from alight._src.ir.group import Graph, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.well_formed import group_faults
+from alight._src.plan.place import homes_of
 from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep
+from alight._src.plan.wiring import Wiring
 
 __all__ = ["malformed"]
 
@@ -19,6 +21,7 @@ def malformed(plan: Plan, graph: Graph) -> Iterator[str]:
     there = set(range(len(graph.inputs)))
     gone: set[int] = set()
     views: dict[int, tuple[int, int]] = {}
+    homes, wiring = homes_of(graph), Wiring(graph)
     if plan.outputs != graph.outputs:
         yield f"outputs are {plan.outputs}, asked for were {graph.outputs}"
     if len(plan.dead) != len(plan.steps):
@@ -30,11 +33,14 @@ def malformed(plan: Plan, graph: Graph) -> Iterator[str]:
             needs, makes = (step.source,), (step.target,)
         else:
             needs, makes = (step.old, step.value), (step.target,)
+            if step.home != homes.get(step.target, -1):
+                yield f"step {index}: writes %{step.target} as a version of %{step.home}"
         for number in needs:
             if number not in there:
                 state = "dead" if number in gone else "not there yet"
                 yield f"step {index}: reads %{number}, which is {state}"
         yield from (f"step {index}: {fault}" for fault in _step_faults(step, graph, views))
+        yield from (f"step {index}: {fault}" for fault in wiring.faults(step))
         yield from (f"step {index}: makes %{n} again" for n in makes if n in there)
         there.update(makes)
         there.difference_update(dead)

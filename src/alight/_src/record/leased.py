@@ -7,6 +7,7 @@ what was written is copied, and no byte beside it: that may be another thread's.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,7 @@ from alight._src.ir.ops import OPS
 from alight._src.record.pending import COPY, VIEW, WRITE, elementwise, pend
 from alight._src.record.result_strides import dense_like
 from alight._src.run import evaluate
+from alight._src.run.leased_memory import Held
 
 __all__ = ["Leased", "Move", "Window", "apart", "bring_home", "put_back"]
 
@@ -47,18 +49,19 @@ class Leased:
     """One piece of the caller's memory: the ndarrays in it, each with the array for it, and what
     was written of it since it held the current version."""
 
-    __slots__ = ("_array", "_data", "_layout", "_windows", "members")
+    __slots__ = ("_array", "_data", "_layout", "_thread", "_windows", "members")
 
     def __init__(self, value: Value, members: Iterable[tuple[weakref.ref[Any], NdArray]]) -> None:
         self.members = tuple(members)
         assert value.data is not None
         self._layout, self._array = value.layout, value.data.array
+        self._thread = threading.get_ident()
         self.lies_in(value.data)
 
     def lies_in(self, data: Data) -> None:
         """Note that the current version is what the caller's memory holds."""
-        # Weak: whether the bytes may be written in place is told by who else holds their Data.
-        self._data = weakref.ref(data)
+        self._data = Held(data)
+        self._data.thread = self._thread
         # Masks are storages, as what is pending is then done before what it reads is written.
         self._windows: dict[tuple[int, Layout], Storage | None] = {}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -19,6 +20,7 @@ from alight._src.plan.check import check_plan, read_once, step_name
 from alight._src.plan.contents import HOST_ARENA, Contents, Mark, Operand, Place
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.run import execute
+from alight._src.run.leased_memory import thread_of
 from alight._src.run.prepared_step import ready_of
 from alight._src.run.watched_backends import following, watch
 from alight.backends import base
@@ -40,11 +42,28 @@ def prove(plan: Plan, graph: Graph, bases: Sequence[int]) -> None:
     check_plan(plan, graph, bases)
 
 
+@dataclass
+class _Piece:
+    """Host memory that values lie in at the start: where, and what it holds."""
+
+    arena: Hashable
+    low: int
+    high: int
+
+    @property
+    def held(self) -> Hashable:
+        return "memory", self.arena, self.low
+
+    def meets(self, low: int, high: int) -> bool:
+        """Tell whether some of these bytes are in it."""
+        return low < self.high and self.low < high
+
+
 class CheckedExecution(execute.Execution):
     """One run of a plan, followed."""
 
     __slots__ = (
-        *("_apart", "_constants", "_landed", "_leaves", "_marks", "_now", "_written"),
+        *("_arenas", "_constants", "_homes", "_landed", "_leaves", "_marks", "_now", "_written"),
         *("fault", "memory", "thread", "within"),
     )
 
@@ -58,9 +77,9 @@ class CheckedExecution(execute.Execution):
         self._marks: dict[int, Mark] = {}  # of submissions, by the ids of their events
         self._leaves: list[tuple[int, ref[Value]]] = []
         self._constants: dict[int, Hashable] = {}  # by address
-        self._apart: set[tuple[int, int]] = (
-            set()
-        )  # of memory that others share, by id: each its own part
+        self._homes: dict[int, int] = {}  # the ids of what inputs lie in, whole
+        # Of memory that is not all of its bytes, or another thread's, by id and address.
+        self._arenas: dict[tuple[int, int], Hashable] = {}
         self._now: LaunchStep | WriteStep | None = None  # who has backends do what they do
         self._landed: list[int] = []  # where downloads of the step have come to
         self._written: Sequence[tuple[Place, ...]] = ()
@@ -71,7 +90,12 @@ class CheckedExecution(execute.Execution):
     # -- what is there at the start ---------------------------------------------------------------
     def _given(self) -> None:
         """Note where the values lie that are there already: arrays that overlap are one piece of
-        memory."""
+        memory.
+
+        What another thread's call has leased is seen as that thread alone would see it: which of
+        two threads' values is read in bytes that one of them writes meanwhile is left open, as it
+        is where NumPy runs both. What is written there is looked at where it is done.
+        """
         memory = self.memory
         found: dict[int, tuple[Data, list[tuple[int, Value]]]] = {}
         for number, value in enumerate(self.values):
@@ -82,30 +106,35 @@ class CheckedExecution(execute.Execution):
             for key, (data, _) in found.items()
             if data.array is not None and data.nbytes
         )
-        pieces: list[list[int]] = []
-        lies: dict[int, list[int]] = {}
+        pieces: list[_Piece] = []
+        lies: dict[int, _Piece] = {}
         for parts, low, high, key in here:
-            piece = next((one for one in pieces if low < one[1] and one[0] < high), None)
+            thread = thread_of(found[key][0])
+            other = thread is not None and thread != self.thread
+            arena: Hashable = ("thread", thread) if other else HOST_ARENA
+            piece = next((p for p in pieces if p.arena == arena and p.meets(low, high)), None)
             if piece is None:
-                pieces.append(piece := [low, high])
+                pieces.append(piece := _Piece(arena, low, high))
             elif parts:
-                self._apart.add((key, low))
-                own: Hashable = ("bytes", key)
-                memory.add(("apart", (key, low)), low, high, "a part of memory given", own)
+                arena = self._arenas[key, low] = "apart", (key, low)
+                memory.add(arena, low, high, "a part of memory given", ("bytes", key))
                 continue
-            piece[1] = max(piece[1], high)
+            if other:
+                self._arenas[key, low] = arena
+            piece.high = max(piece.high, high)
             lies[key] = piece
-        for low, high in pieces:
-            memory.name(("memory", low), "what was there before")
-            memory.add(HOST_ARENA, low, high, "memory given", ("memory", low))
+        for piece in pieces:
+            memory.name(piece.held, "what was there before")
+            memory.add(piece.arena, piece.low, piece.high, "memory given", piece.held)
         for key, (data, users) in found.items():
             own = "bytes", key
             memory.name(own, "what was there before")
             if key in lies:
-                start = lies[key][0]
-                memory.view(own, ("memory", start), data.address - start)
+                memory.view(own, lies[key].held, data.address - lies[key].low)
             self._copies(data, own)
             for number, value in users:
+                if value.layout is data.layout and not value.offset:
+                    self._homes[number] = key
                 memory.name(number, f"%{number}")
                 memory.view(number, own, value.offset)
                 self._leaves.append((number, ref(value)))
@@ -175,7 +204,7 @@ class CheckedExecution(execute.Execution):
         """Return the arena of a buffer, and where in it that begins."""
         if isinstance(buffer, Data):
             key = id(buffer), buffer.address
-            return ("apart", key) if key in self._apart else HOST_ARENA, key[1]
+            return self._arenas.get(key, HOST_ARENA), key[1]
         return (space, id(buffer)), 0
 
     def _holders(self, data: Data, offset: int, layout: Layout) -> tuple[Place, ...]:
@@ -305,6 +334,13 @@ class CheckedExecution(execute.Execution):
         """Note that the old bytes were copied to a place, unless they are there."""
         ((*old,),) = self._written
         if place in old:
+            data = self.places[step.target][0]
+            if thread_of(data) is not None and self._homes.get(step.home) != id(data):
+                self.memory.refuse(
+                    f"writes into leased memory what is no version of it that the program wrote "
+                    f"there (its home is %{step.home})",
+                    *("memory given", step.target),
+                )
             return
         low, high = place.start, place.start + place.layout.nbytes
         self.memory.add(place.arena, low, high, f"the memory of %{step.target}")
@@ -446,7 +482,7 @@ def _is_whole(data: Data) -> bool:
 
 
 def _is_host(arena: Hashable) -> bool:
-    return arena == HOST_ARENA or (isinstance(arena, tuple) and arena[0] == "apart")
+    return arena == HOST_ARENA or (isinstance(arena, tuple) and arena[0] in ("apart", "thread"))
 
 
 def _bytes(nbytes: int) -> Layout:

@@ -17,6 +17,7 @@ from alight._src.base.originals import np
 from alight._src.fp_warnings.categories import OF_WORDS, is_worded
 from alight._src.fp_warnings.emit import Hearing, listening
 from alight._src.fp_warnings.errstate import wanted_by
+from alight._src.fp_warnings.filters import unheard
 from alight._src.log.decisions import LOG, eligible_elements
 from alight._src.plan.plan import Decision, Estimate, LaunchStep, Plan
 from alight._src.run import kernels, residency, window_writes
@@ -295,7 +296,7 @@ class Ready:
         try:
             if self.step.decision.bytes * _SHARE_OF_MEMORY > host_memory()[0]:
                 raise MemoryError
-            with np.errstate(all="ignore"):
+            with unheard():
                 _, seconds, _ = other.submit(places, frozenset(), [])
         except failures():
             trial.lost = False  # there is nothing to compare with
