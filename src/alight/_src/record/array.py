@@ -183,9 +183,10 @@ class Array(ArrayMethods):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         storage_io.raise_dropped(self)
         if copy:
-            return np.array(storage_io.host(self), dtype=dtype, copy=True)
+            return np.array(storage_io.looked_at(self), dtype=dtype, copy=True)
         if dtype is not None and np.dtype(dtype) != self.dtype:
-            return np.array(storage_io.host(self), dtype=dtype, copy=copy)  # and NumPy's error
+            found = storage_io.looked_at(self)
+            return np.array(found, dtype=dtype, copy=copy)  # and NumPy's error
         return storage_io.export(self)
 
     def _for_buffer(self) -> np.ndarray[Any, Any]:
@@ -235,10 +236,10 @@ class Array(ArrayMethods):
         return storage_io.export(self).data
 
     def __reduce__(self) -> Any:
-        return _pickled(storage_io.host(self)).__reduce__()
+        return _pickled(storage_io.looked_at(self)).__reduce__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _pickled(storage_io.host(self)).__reduce_ex__(protocol)
+        return _pickled(storage_io.looked_at(self)).__reduce_ex__(protocol)
 
     # Under `alight run` plain ndarrays, as pickles are everywhere: for who knows of no other.
     def __copy__(self) -> Any:
@@ -254,6 +255,14 @@ class Array(ArrayMethods):
     def tolist(self) -> Any:
         """Return the elements as nested Python lists."""
         return storage_io.looked_at(self).tolist()
+
+    def tobytes(self, *args: Any, **kwargs: Any) -> bytes:
+        """Return the elements as bytes, in C order unless another is named."""
+        return storage_io.looked_at(self).tobytes(*args, **kwargs)
+
+    def tofile(self, *args: Any, **kwargs: Any) -> None:
+        """Write the elements to a file, as bytes or as text with a separator."""
+        storage_io.looked_at(self).tofile(*args, **kwargs)
 
     def __bool__(self) -> bool:
         return _number(bool, self)
