@@ -38,7 +38,9 @@ def row_line(row: Row) -> str:
         if c.counts and c.seconds is not None
     ]
     ratio, best = row.ratio(), row.best_peer()
-    end = "" if ratio is None or best is None else f"; alight takes {ratio:.2f} x {best[0]}'s time"
+    end = ""
+    if ratio is not None and best is not None:
+        end = f"; alight takes {ratio:.2f} x {best[0]}'s time"
     faults = "".join(f"\n  FAULT {fault}" for fault in row.faults)
     return f"{name}: {', '.join(told)}{end} [{readable_seconds(row.spent_seconds)}]{faults}"
 
@@ -189,8 +191,8 @@ def _slowest(run: Run) -> list[str]:
         key=lambda found: -found[0],
     )
     lines = [
-        f"Where alight is slowest against the best peer: its time over that one's (of {len(ranked)} "
-        "rows)"
+        f"Where alight is slowest against the best peer (of {len(ranked)} rows): its time over that "
+        "one's"
     ]
     for ratio, row in ranked[:_SLOWEST]:
         best = row.best_peer()
