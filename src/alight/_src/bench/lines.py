@@ -190,10 +190,7 @@ def _slowest(run: Run) -> list[str]:
         ((ratio, row) for row in run.rows if (ratio := row.ratio()) is not None and not row.faults),
         key=lambda found: -found[0],
     )
-    lines = [
-        f"Where alight is slowest against the best peer (of {len(ranked)} rows): its time over that "
-        "one's"
-    ]
+    lines = [f"Where alight's time over the best peer's is largest (of {len(ranked)} rows)"]
     for ratio, row in ranked[:_SLOWEST]:
         best = row.best_peer()
         assert best is not None
