@@ -40,7 +40,7 @@ from alight._src.jit.globals_rewrite import inside
 from alight._src.jit.guard_entries import direct_entry
 from alight._src.jit.guarding import Answering, Missed, kernels_there
 from alight._src.jit.host_call import Hosted, kinds_of
-from alight._src.jit.host_program import HostProgram
+from alight._src.jit.host_program import HostProgram, NothingWritten
 from alight._src.jit.numpy_generators import writes_into_arrays
 from alight._src.jit.phases import NUMPYS, OURS, RACES, SETTLED, Event, Phase, Way
 from alight._src.jit.purity import declare_pure, prove
@@ -159,7 +159,11 @@ class Dispatching(Answering):
     def _ours(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
         if program is None:
             return self._body(missed.args, missed.kwargs, missed)
-        return program.run(missed.described.arrays)
+        try:
+            return program.run(missed.described.arrays)
+        except NothingWritten as error:
+            LOG.fallback(f"jit {self.__qualname__}", f"{error.__cause__!r}", self._place)
+            return self._numpy(missed.args, missed.kwargs)
 
     def _time_ours(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
         site = missed.site
@@ -272,7 +276,7 @@ class Dispatching(Answering):
             if missed is not None:
                 missed.site.came(Event.NOT_KEPT)
             return self._numpy(args, kwargs)
-        trace = tracing or Trace()
+        trace = tracing or Trace(leases.leases)
         errstate = recording_errstate()
         wanted = proven and missed is not None and missed.site.may_trace()
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
