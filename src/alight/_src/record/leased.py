@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count, repeat, zip_longest
 from typing import Any, NamedTuple
 
-from alight._core import Data, Layout, Storage, Value
+from alight._core import Data, Layout, Storage, Value, copy_where
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record.pending import COPY, VIEW, WRITE, elementwise, pend
@@ -160,11 +160,7 @@ def put_back(moves: Sequence[Move]) -> None:
             sources.append(_at(source, version, window))
             masks.append(True if window.mask is None else _lasting(window.mask))
     # Signals are looked at between instructions of Python's, of which this loop has none.
-    deque(map(_copy, targets, sources, repeat("same_kind"), masks), maxlen=0)
-
-
-# NumPy's function itself: about the public one it asks a function in Python.
-_copy: Any = np.copyto._implementation  # type: ignore[attr-defined]
+    deque(map(copy_where, targets, sources, repeat("same_kind"), masks), maxlen=0)
 
 
 def _lasting(value: Value) -> NdArray:
