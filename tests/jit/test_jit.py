@@ -28,11 +28,11 @@ import alight
 from alight._core import NATIVE, guard
 from alight._src.adapt import kernel_trial
 from alight._src.config.loading import policy
+from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import describe
 from alight._src.jit.code_origin import written_by_user
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.host_program import HostProgram
-from alight._src.jit.phases import Phase
 from alight._src.jit.purity import declare_pure, prove
 from alight._src.jit.site import FOREGROUND, Bits, Laps, Site
 from alight._src.jit.site import PROGRAMS as KEPT_PROGRAMS

@@ -29,7 +29,7 @@ from alight._src.adapt import kernel_trial
 from alight._src.config.loading import policy
 from alight._src.jit import globals_rewrite
 from alight._src.jit.bytecode import Step, instructions
-from alight._src.jit.phases import Phase
+from alight._src.jit.call_phases import Phase
 from alight._src.jit.purity import prove
 from alight._src.jit.site import Site
 from alight._src.run import evaluate

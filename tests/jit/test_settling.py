@@ -12,8 +12,8 @@ import alight
 from alight._core import guard
 from alight._src.adapt import kernel_trial
 from alight._src.ir.ops import OPS
+from alight._src.jit.call_phases import Phase
 from alight._src.jit.decorator import Jitted
-from alight._src.jit.phases import Phase
 from alight._src.jit.site import FOREGROUND, Site
 from alight._src.jit.specializations import EXACT_SITES
 from alight._src.run import kernels

@@ -17,9 +17,9 @@ from weakref import WeakSet
 
 from alight._src.adapt.first_plan import plan_at_once
 from alight._src.config.schema import truth
+from alight._src.jit.call_phases import SETTLED
 from alight._src.jit.call_signature import describe
 from alight._src.jit.dispatch import Dispatching, choice_is_open
-from alight._src.jit.phases import SETTLED
 from alight._src.jit.scope import as_jitted
 from alight._src.jit.site import Site
 from alight._src.jit.specializations import States

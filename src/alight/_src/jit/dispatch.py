@@ -35,6 +35,7 @@ from alight._src.fp_warnings.errstate import modes_here
 from alight._src.fp_warnings.filters import collected, told_inside, unheard
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.array_program import Tracing, key_of
+from alight._src.jit.call_phases import NUMPYS, OURS, RACES, SETTLED, Event, Phase, Way
 from alight._src.jit.call_signature import Described, describe
 from alight._src.jit.globals_rewrite import inside
 from alight._src.jit.guard_entries import direct_entry
@@ -42,7 +43,6 @@ from alight._src.jit.guarding import Answering, Missed, kernels_there
 from alight._src.jit.host_call import Hosted, kinds_of
 from alight._src.jit.host_program import HostProgram, NothingWritten
 from alight._src.jit.numpy_generators import writes_into_arrays
-from alight._src.jit.phases import NUMPYS, OURS, RACES, SETTLED, Event, Phase, Way
 from alight._src.jit.purity import declare_pure, prove
 from alight._src.jit.scope import as_jitted, running
 from alight._src.jit.site import PLANNING_SHARE, Bits

@@ -14,6 +14,7 @@ from alight._core.guard import CallGuard, Entry
 from alight._src.adapt.kernel_trial import FOREGROUND
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
+from alight._src.jit.call_phases import RACES, Phase
 from alight._src.jit.call_signature import Described
 from alight._src.jit.flag_source import FlagSearch
 from alight._src.jit.guard_entries import (
@@ -25,7 +26,6 @@ from alight._src.jit.guard_entries import (
     watch_entry,
 )
 from alight._src.jit.host_program import HostProgram, Launchable
-from alight._src.jit.phases import RACES, Phase
 from alight._src.jit.site import LAPS, Laps, Site
 from alight._src.jit.specializations import Learned
 from alight._src.log.decisions import LOG

@@ -13,8 +13,18 @@ from typing import Any
 from alight._src.adapt.kernel_trial import CLEAR, FOREGROUND, RUNS
 from alight._src.base.at_fork import renewed
 from alight._src.base.formatting import readable_seconds
+from alight._src.jit.call_phases import (
+    FORCED,
+    NUMPYS,
+    OPEN,
+    OURS,
+    WAYS,
+    Event,
+    Phase,
+    Way,
+    next_phase,
+)
 from alight._src.jit.host_program import HostProgram
-from alight._src.jit.phases import FORCED, NUMPYS, OPEN, OURS, WAYS, Event, Phase, Way, next_phase
 from alight._src.jit.trace import Trace
 from alight._src.plan.plan import Foregone
 

@@ -9,10 +9,10 @@ from typing import Any
 from alight._core.guard import Entry
 from alight._src.config.loading import current_policy
 from alight._src.jit.array_program import ArrayProgram
+from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import Described
 from alight._src.jit.guard_entries import standing_entry
 from alight._src.jit.host_call import Hosted
-from alight._src.jit.phases import Phase
 from alight._src.jit.purity import Proof
 from alight._src.jit.site import PROGRAMS, Site
 from alight._src.record.pending import record_floor

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.jit.phases import (
+from alight._src.jit.call_phases import (
     FORCED,
     NUMPYS,
     OPEN,
