@@ -19,7 +19,7 @@ from alight._src.fp_warnings.filters import recording_errstate
 from alight._src.ir.ops import OPS
 from alight._src.record import operators, storage_io
 from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_writeable
-from alight._src.record.conversions import astype, copy_of
+from alight._src.record.conversions import astype, copy_of, refuse_as_index
 from alight._src.record.indexing import getitem, setitem
 from alight._src.record.methods import ArrayMethods
 from alight._src.record.numpy_fallback import array_of, stands_for_scalar, taken, wrap
@@ -182,6 +182,8 @@ class Array(ArrayMethods):
     # -- exits ------------------------------------------------------------------------------------
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         storage_io.raise_dropped(self)
+        if not self.size and dtype is None:
+            refuse_as_index(self, sys._getframe(1))
         if copy:
             return np.array(storage_io.looked_at(self), dtype=dtype, copy=True)
         if dtype is not None and np.dtype(dtype) != self.dtype:
@@ -192,6 +194,8 @@ class Array(ArrayMethods):
     def _for_buffer(self) -> np.ndarray[Any, Any]:
         storage_io.forget_dropped()
         try:
+            if not self.size:
+                refuse_as_index(self, sys._getframe(1))
             return self.__array__()
         except Exception as error:
             if not (NATIVE and from_signal(error)):  # the native core sees to those
