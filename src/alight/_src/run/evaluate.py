@@ -243,8 +243,8 @@ def host_array(value: Value) -> np.ndarray[Any, Any]:
     if data.layout is layout and value.offset == 0 and data.array is not None:
         return data.array
     # Where it begins tells an empty array from others; of no rows of three columns, the second lies
-    # behind the end.
-    offset = value.offset if layout.size else min(value.offset, data.raw.nbytes)
+    # behind the end, and of such rows in reverse before the beginning.
+    offset = value.offset if layout.size else max(0, min(value.offset, data.raw.nbytes))
     return np.ndarray(layout.shape, layout.dtype, data.raw, offset, layout.strides)
 
 
