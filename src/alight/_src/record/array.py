@@ -269,11 +269,13 @@ class Array(ArrayMethods):
         storage_io.looked_at(self).tofile(*args, **kwargs)
 
     def __bool__(self) -> bool:
-        return _number(bool, self)
+        found = storage_io.looked_at(self)
+        return _number(bool, found) if found.ndim else bool(found)
 
     def __int__(self) -> int:
         try:
-            return _number(int, self)
+            found = storage_io.looked_at(self)
+            return _number(int, found) if found.ndim else int(found)
         except TypeError as error:
             if (real := _real_part(self)) is not None:
                 return int(real)
@@ -285,14 +287,16 @@ class Array(ArrayMethods):
 
     def __float__(self) -> float:
         try:
-            return _number(float, self)
+            found = storage_io.looked_at(self)
+            return _number(float, found) if found.ndim else float(found)
         except TypeError:
             if (real := _real_part(self)) is None:
                 raise
             return real
 
     def __complex__(self) -> complex:
-        return _number(complex, self)
+        found = storage_io.looked_at(self)
+        return _number(complex, found) if found.ndim else complex(found)
 
     def __trunc__(self) -> int:
         # NumPy's scalars have it, and its arrays not.
@@ -367,12 +371,9 @@ class Array(ArrayMethods):
         return exit_to_numpy(func, args, kwargs)
 
 
-def _number(kind: Callable[[Any], _Number], array: Array) -> _Number:
-    """Return what Python makes of an array that stands where a number is wanted."""
-    found = storage_io.looked_at(array)
-    # Of what has axes NumPy refuses some and warns of others: at the program's line.
-    if found.ndim == 0:
-        return kind(found)
+def _number(kind: Callable[[Any], _Number], found: np.ndarray[Any, Any]) -> _Number:
+    """Return what Python makes of an array with axes that stands where a number is wanted: NumPy
+    refuses some and warns of others, at the program's line."""
     return call_there(kind, (found,), {})  # type: ignore[no-any-return]
 
 
