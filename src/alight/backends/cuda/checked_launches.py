@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from alight._core import make_layout
 from alight._src.base.originals import np
@@ -17,7 +17,7 @@ from alight.errors import PlanError
 if TYPE_CHECKING:
     from alight.backends.base import LaunchSequence
     from alight.backends.cuda.launch_sequence import CudaSequence
-    from alight.backends.cuda.mixed_replay import CudaParts
+    from alight.backends.cuda.mixed_replay import CudaParts, _Call, _Kernels
 
 __all__ = ["counts", "prove", "prove_parts"]
 
@@ -70,8 +70,6 @@ def prove(
 def prove_parts(parts: CudaParts, work: LaunchSequence) -> None:
     """Raise PlanError unless kernels and calls of the library find what they want in what the parts
     before them have left, of which what is given back is gone."""
-    from alight.backends.cuda.mixed_replay import _Kernels
-
     counts["parts"] += 1
     memory, count = Contents(), len(work.given)
     places = (place << 40 for place in itertools.count(1))  # far from one another
@@ -85,34 +83,13 @@ def prove_parts(parts: CudaParts, work: LaunchSequence) -> None:
         for base in part.bases:
             if base not in known:
                 memory.refuse(f"reads %{base}, which is not there", None, base)
-        if isinstance(part, _Kernels):
-            sequence = part.sequence
-            sizes = [*sequence._sizes, *sequence._inner_sizes]
-            own = [_Somewhere(next(places)) for _ in sizes]
-            given = [_Somewhere(known[base]) for base in part.bases]
-            addresses = sequence._addresses(given, own)  # type: ignore[arg-type]
-            for size, (address,) in zip(sizes, own, strict=True):
-                memory.add(_ARENA, address, address + size, f"what part {index} makes")
-            _follow(memory, sequence, part.work, addresses, part.names.__getitem__)
-            made = [own[place].address for place in sequence._wanted]
-            known.update(zip(part.makes, made, strict=True))
-            for _ in part.work.launches:
+        if hasattr(part, "sequence"):
+            kernels = cast("_Kernels", part)
+            _follow_kernels(memory, kernels, known, places)
+            for _ in kernels.work.launches:
                 next(steps)
-            for size, (address,) in zip(sizes, own, strict=True):
-                if address not in made:
-                    memory.drop(_ARENA, address, address + size)
         else:
-            kernel, inputs, (output,) = next(steps)
-            operands = [
-                Operand(number, Place(_ARENA, known[base] + offset, layout))
-                for number, (base, offset), layout in zip(
-                    inputs, part.reads, kernel.layouts[:-1], strict=True
-                )
-            ]
-            layout, address = kernel.layouts[-1], next(places)
-            memory.add(_ARENA, address, address + layout.nbytes, f"what part {index} makes")
-            memory.launch(operands, [(output, Place(_ARENA, address, layout))])
-            known[part.makes] = address
+            _follow_call(memory, part, next(steps), known, next(places))
         for number in ends:
             address = known.pop(number)
             if number >= count:  # what is given is others' as well
@@ -123,6 +100,45 @@ def prove_parts(parts: CudaParts, work: LaunchSequence) -> None:
             memory.refuse(f"%{own_number} is wanted, and given back", None, own_number)
         layout, offset = work.given[number] if number < count else (work.layouts[number], 0)
         memory.holds(number, Place(_ARENA, known[own_number] + offset, layout))
+
+
+def _follow_kernels(
+    memory: Contents, part: _Kernels, known: dict[int, int], places: Iterator[int]
+) -> None:
+    """Follow launches for the arrays that are there; what they make for others is there then."""
+    sequence, step = part.sequence, memory.step
+    sizes = [*sequence._sizes, *sequence._inner_sizes]
+    own = [next(places) for _ in sizes]
+    for size, address in zip(sizes, own, strict=True):
+        memory.add(_ARENA, address, address + size, f"what {step} makes")
+    given = [_Somewhere(known[base]) for base in part.bases]
+    made = [_Somewhere(address) for address in own]
+    addresses = sequence._addresses(given, made)  # type: ignore[arg-type]
+    _follow(memory, sequence, part.work, addresses, part.names.__getitem__)
+    wanted = [own[place] for place in sequence._wanted]
+    known.update(zip(part.makes, wanted, strict=True))
+    for address in own:
+        if address not in wanted:
+            memory.drop(_ARENA, address, address + 1)
+
+
+def _follow_call(
+    memory: Contents,
+    part: _Call,
+    step: tuple[Any, Sequence[int], Sequence[int]],
+    known: dict[int, int],
+    address: int,
+) -> None:
+    """Follow a call of the library, whose result lies at an address of its own."""
+    kernel, inputs, (output,) = step
+    *layouts, layout = kernel.layouts
+    operands = [
+        Operand(number, Place(_ARENA, known[base] + offset, one))
+        for number, (base, offset), one in zip(inputs, part.reads, layouts, strict=True)
+    ]
+    memory.add(_ARENA, address, address + layout.nbytes, f"what {memory.step} makes")
+    memory.launch(operands, [(output, Place(_ARENA, address, layout))])
+    known[part.makes] = address
 
 
 def _follow(
