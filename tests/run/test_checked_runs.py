@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -423,3 +424,52 @@ def test_leased_memory_that_holds_none_of_its_versions_is_refused() -> None:
     with alight.policy(**where), pytest.raises(Broken):
         call(scribbles=False)
     refused("leased memory holds none of its versions", where, lambda: call(scribbles=True))
+
+
+def in_turn(x: Any, y: Any) -> None:
+    """Write two arguments, one after the other."""
+    x[:10] = np.exp(x[:10])
+    x[20:] = x[20:] * 2 + y[20:]
+    y[::2] = y[::2] - 1
+    y[30:] = y[:10] * 3
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+def test_a_call_that_is_broken_off_leaves_arguments_in_order(at: int) -> None:
+    x, y = np.arange(40.0), np.arange(40) / 2
+    held = [(x.copy(), y.copy())]
+    a, b = x.copy(), y.copy()
+    for line in (
+        lambda: a.__setitem__(slice(10), np.exp(a[:10])),
+        lambda: a.__setitem__(slice(20, None), a[20:] * 2 + b[20:]),
+        lambda: b.__setitem__(slice(None, None, 2), b[::2] - 1),
+        lambda: b.__setitem__(slice(30, None), b[:10] * 3),
+    ):
+        line()
+        held.append((a.copy(), b.copy()))
+    with alight.policy(floor=0, force="numpy"), pytest.MonkeyPatch.context() as patch:
+        break_off(patch, at)
+        with suppress(Broken):
+            alight.jit(in_turn)(x, y)
+    assert any(np.array_equal(x, one) and np.array_equal(y, other) for one, other in held)
+
+
+def test_arguments_that_were_written_out_of_order_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run that may write where it was not its turn, and does."""
+    inner = execute.WriteOrder.__init__
+
+    def turned(self: Any, order: Any) -> None:
+        inner(self, order[::-1])
+
+    monkeypatch.setattr(execute.WriteOrder, "__init__", turned)
+    monkeypatch.setattr(execute.WriteOrder, "allow", lambda self, home: True)
+    monkeypatch.setattr(execute.WriteOrder, "wrote", lambda self, version: None)
+
+    def call() -> None:
+        break_off(monkeypatch, 6)  # when the first one is written, and the other is about to be
+        alight.jit(in_turn)(np.arange(40.0), np.arange(40) / 2)
+
+    error = refused("leased memory holds none", {"floor": 0, "force": "numpy"}, call)
+    assert error.step.startswith("broken off")

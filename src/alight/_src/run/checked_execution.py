@@ -6,10 +6,12 @@ wrong is raised once the plan has run: no fallback may hide it.
 
 A run that an interrupt or an error breaks off is looked at where it stands, the step at work apart,
 of which it is not known how far it came. Every value that is there holds what it is, so that the
-graph can be asked again; and each piece of leased memory holds what it held before or one of its
-versions: of what the program wrote there the first writes, in its order, and no others. Two
-arguments may have come differently far. A step that fails by itself breaks nothing off: what it was
-to make, and what is made of that, is not there, and all else is looked at as ever.
+graph can be asked again. Each piece of leased memory holds what it held before or one of its
+versions: of what the program wrote there the first writes, in its order, and no others. Where the
+run has a `WriteOrder` that goes for all of them together: those before the one whose turn it is
+hold their last version, those after it what they held before. A step that fails by itself breaks
+nothing off: what it was to make, and what is made of that, is not there, and all else is looked at
+as ever.
 """
 
 from __future__ import annotations
@@ -199,12 +201,14 @@ class CheckedExecution(execute.Execution):
         memory.step = f"broken off {memory.step}"
         unsure: set[int] = set()
         written: dict[int, list[int]] = {number: [number] for number in self._leased}
+        at_work = -1
         if self._turn < len(steps):
             step = steps[self._turn]
             unsure.update(self.plan.dead[self._turn], _made_by(step))
             if isinstance(step, WriteStep):
                 unsure.add(step.old)
-                written.pop(step.home, None)
+                at_work = step.home
+                written.pop(at_work, None)
         for number in range(len(self.values)):
             if number not in unsure:
                 self._know(number)
@@ -213,10 +217,27 @@ class CheckedExecution(execute.Execution):
         for step in steps[: self._turn]:
             if isinstance(step, WriteStep) and step.home in written:
                 written[step.home].append(step.target)
+        self._in_order(written, at_work)
+
+    def _in_order(self, written: dict[int, list[int]], at_work: int) -> None:
+        """Look whether leased memory holds versions that it may hold, of these; but for that in
+        which the step at work writes."""
+        order = None if self.write_order is None else self.write_order.order
+        passed = False  # the memory whose turn it is
+        for inputs, last in order or ():
+            passed |= at_work in inputs
+            for number in inputs & written.keys():
+                passed |= self._held(number, written.pop(number)[: 1 if passed else None]) != last
         for number, versions in written.items():
-            place = self._leased[number]
-            if not any(memory.has_value(version, place) for version in versions):
-                memory.refuse("leased memory holds none of its versions", None, number)
+            self._held(number, versions if order is None else versions[:1])
+
+    def _held(self, number: int, versions: Sequence[int]) -> int:
+        """Return which of these versions leased memory holds."""
+        place = self._leased[number]
+        for version in reversed(versions):
+            if self.memory.has_value(version, place):
+                return version
+        self.memory.refuse("leased memory holds none of its versions", None, number)
 
     def _end(self) -> None:
         """Look whether outputs are there, and what others still hold is as it was."""

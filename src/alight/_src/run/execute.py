@@ -53,21 +53,21 @@ class WriteOrder:
     are read in several windows), each with the last version of it.
     """
 
-    __slots__ = ("_order", "_passed", "begun")
+    __slots__ = ("_passed", "begun", "order")
 
     def __init__(self, order: Sequence[tuple[frozenset[int], int]]) -> None:
-        self._order = order
+        self.order = order
         self._passed = 0
         self.begun = False  # some memory has been written
 
     def allow(self, home: int) -> bool:
         """Tell whether it is the turn of an input's memory."""
-        return self._passed < len(self._order) and home in self._order[self._passed][0]
+        return self._passed < len(self.order) and home in self.order[self._passed][0]
 
     def wrote(self, version: int) -> None:
         """Note that the memory whose turn it is holds a version."""
         self.begun = True
-        self._passed += version == self._order[self._passed][1]
+        self._passed += version == self.order[self._passed][1]
 
 
 class Execution:
