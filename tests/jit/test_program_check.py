@@ -161,6 +161,13 @@ def test_a_program_that_is_broken_is_refused(kept: Kept) -> None:
     one, other = program.writes
     crossed = one._replace(value=other.value), other._replace(value=one.value)
     refused("argument", prove_host, changed(program, writes=crossed))
+    # windows that were written and are not put back, or elsewhere
+    for at, whole in enumerate(program.writes):
+        windows = whole.windows
+        for kept_back in (windows[1:], (windows[0]._replace(offset=windows[0].offset + 8),)):
+            broken = [*program.writes]
+            broken[at] = whole._replace(windows=kept_back)
+            refused("argument", prove_host, changed(program, writes=tuple(broken)))
     # a step dropped, and two in each other's place
     writes = [i for i, step in enumerate(plan.steps) if isinstance(step, WriteStep)]
     first = writes[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from alight._core import Layout
@@ -26,6 +27,7 @@ from alight.errors import PlanError
 
 if TYPE_CHECKING:
     from alight._src.jit import array_program, host_program
+    from alight._src.jit.host_program import Written
 
 __all__ = ["counts", "prove_arrays", "prove_host", "prove_launches"]
 
@@ -33,14 +35,36 @@ __all__ = ["counts", "prove_arrays", "prove_host", "prove_launches"]
 counts = {"programs": 0, "launches": 0}
 
 
-class _StoresWhatLiesElsewhere(ProgramWalk):
-    """The walk of a program that leaves out of its end what lies in its argument's memory by
-    then."""
+class _HostWalk(ProgramWalk):
+    """The walk of a program on the caller's ndarrays. At its end the windows that were written are
+    put into arguments, of versions that do not lie there by then; all are read before anything is
+    written (`put_back` of leased memory)."""
 
-    def moves(self) -> Sequence[Window]:
-        """Return what is put into arguments at the end."""
-        found = super().moves()
-        return [move for move in found if self.storage(self.at[move.value]) != move.storage]
+    def __init__(
+        self, program: Program, in_place: bool, written: Sequence[tuple[int, Written]]
+    ) -> None:
+        super().__init__(program, in_place)
+        self.written = written
+
+    def put_back(self) -> None:
+        """Put into arguments what does not lie there."""
+        memory = self.memory
+        ready: list[tuple[str, Hashable, Place]] = []
+        for index, (storage, (number, value, windows)) in enumerate(self.written):
+            version = self.at[value]
+            if self.storage(version) == storage:
+                continue
+            memory.step = f"write-back {index} (of %{value} into argument {number})"
+            for window in windows:
+                part = "window", value, window.offset, window.layout
+                memory.view(part, value, window.offset)
+                source = Place(version.arena, version.start + window.offset, window.layout)
+                memory.read(part, source)
+                target = self.place(storage, window.offset, window.layout)
+                ready.append((memory.step, part, target))
+        for step, name, target in ready:
+            memory.step = step
+            memory.write(name, target)
 
 
 def prove_host(program: host_program.HostProgram) -> None:
@@ -73,11 +97,11 @@ def prove_host(program: host_program.HostProgram) -> None:
             [Given(order[leaf[0]], leaf[2]) if type(leaf) is Leaf else None for leaf in leaves]
         ),
         contents=written,
-        moves=written,
         may_write=frozenset(order.values()),
         results=tuple(_fresh(program.form)),
     )
-    check_program(whole, _StoresWhatLiesElsewhere)
+    listed = [(order[one.number], one) for one in program.writes]
+    check_program(whole, partial(_HostWalk, written=listed))
 
 
 def _fresh(form: Any) -> list[int]:

@@ -5,7 +5,7 @@ leaves there what its body assigned.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from alight._core import make_layout
@@ -99,7 +99,9 @@ def check_plan(plan: Plan, graph: Graph, bases: Sequence[int] = ()) -> None:
         _Walk(plan, graph, bases, in_place=in_place).run()
 
 
-def check_program(program: Program, walk: type[ProgramWalk] | None = None) -> None:
+def check_program(
+    program: Program, walk: Callable[[Program, bool], ProgramWalk] | None = None
+) -> None:
     """Raise PlanError unless a program's steps read what they want and its end leaves everything
     as the body assigned it: also where no write can be done in place. ``walk`` is how it ends,
     where that is another way than ``moves`` say."""
@@ -357,18 +359,19 @@ class ProgramWalk(_Walk):
             return super().result(number, layout)
         return self.place(window.storage, window.offset, window.layout)
 
-    def moves(self) -> Sequence[Window]:
-        """Return what is put into storages at the end, in its order."""
-        return self.program.moves
-
-    def end(self) -> None:
-        """Put into the storages what is to be there, and look whether all is as the body had it."""
-        program, memory = self.program, self.memory
-        for index, move in enumerate(self.moves()):
+    def put_back(self) -> None:
+        """Put into storages what is put there at the end, in its order."""
+        memory = self.memory
+        for index, move in enumerate(self.program.moves):
             memory.step = f"write-back {index} (of %{move.value})"
             memory.read(move.value, self.at[move.value])
             place = self.place(move.storage, move.offset, move.layout)
             memory.write(move.value, place, self.graph.layout(move.value))
+
+    def end(self) -> None:
+        """Put into the storages what is to be there, and look whether all is as the body had it."""
+        program, memory = self.program, self.memory
+        self.put_back()
         memory.step = "at the end"
         held: list[Hashable] = [("storage", n) for n in range(len(program.storages))]
         for index, window in enumerate(program.contents):
