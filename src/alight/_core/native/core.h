@@ -128,6 +128,8 @@ bool may_write(Storage *self);
 void begin_write(Storage *self);
 void end_write(Storage *self);
 bool wait_for_turn(Storage *self);
+void let_go(Storage *self);  /* what was waited for */
+PyObject *closed(Storage *self);
 void end_turn(Storage *turn); /* and let go of it; NULL: none was had */
 bool turns_ready(void);
 extern PyTypeObject TurnType;

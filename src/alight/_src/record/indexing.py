@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from alight._core import ArrayBase, Turn, Value, at_hand, floor
+from alight._core import ArrayBase, Value, at_hand, floor
 from alight._src.base.originals import np
 from alight._src.record.eager_calls import called
 from alight._src.record.pending import (
@@ -23,14 +23,15 @@ from alight._src.record.pending import (
 from alight._src.record.storage_io import (
     apply_view,
     assign,
+    at_once,
     check_writeable,
     export,
     host,
     layout,
     looked_at,
+    opened,
     read,
     view_of,
-    writable,
 )
 from alight.backends.registry import only_host
 
@@ -191,8 +192,8 @@ def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
 
 def _set_now(array: ArrayBase, key: Any, item: Any) -> None:
     value = host(item) if isinstance(item, ArrayBase) else item
-    with Turn(array.storage):
-        call_there(operator.setitem, (writable(array), key, value), {})
+    check_writeable(array)
+    at_once((array,), lambda: call_there(operator.setitem, (opened(array), key, value), {}))
 
 
 def _as_value(item: Any, window: np.ndarray[Any, Any]) -> Value:
