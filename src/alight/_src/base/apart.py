@@ -1,4 +1,5 @@
-"""Work that no signal's handler interrupts: handlers run in the main thread alone."""
+"""Work that no signal's handler interrupts: handlers run in the main thread alone, so other threads
+do such work where they are."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ __all__ = ["apart", "bring"]
 _Result = TypeVar("_Result")
 
 # Held by who works for the main thread; and by a fork, so that no child is born with it half done.
-_working = allocate_lock()
+_working = threading.RLock()  # who works may fork
 
 
 def apart(work: Callable[[], _Result]) -> _Result:
@@ -58,7 +59,7 @@ def bring(*modules: str) -> None:
 
 def _after_fork_in_child() -> None:
     global _working
-    _working = allocate_lock()
+    _working = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -15,7 +15,7 @@ from alight._src.base.originals import np
 __all__ = ["installed", "of_a_package", "standard", "written_by_user"]
 
 # sysconfig makes what it answers from at its first questions: two threads fail one another there.
-_asking = renewed(globals(), "_asking", threading.Lock)
+_asking = renewed(globals(), "_asking", threading.RLock)
 
 
 @cache
