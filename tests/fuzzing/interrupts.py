@@ -34,6 +34,15 @@ class Timeout(Exception):
     """What a program's handler raises."""
 
 
+# Of any class, and of those that are caught where something fails.
+_CLASSES = (
+    Timeout,
+    *(type(f"Timeout{base.__name__}", (base,), {}) for base in (
+        TypeError, ValueError, TimeoutError, KeyError, AttributeError, OverflowError, RuntimeError,
+    )),
+)  # fmt: skip
+
+
 class Wrong(Exception):
     """Something was lost, or is not as it must be."""
 
@@ -47,7 +56,7 @@ class Alarm:
         self.fired = self.caught = 0
         self.until = 0.0
         self.place = ""  # where in the program the last one came
-        self.error: type[BaseException] = Timeout if kind == "signal" else KeyboardInterrupt
+        self.error = _CLASSES if kind == "signal" else (KeyboardInterrupt,)
         signal.signal(signal.SIGALRM, self.handle)
 
     def handle(self, number: int, frame: Any) -> None:
@@ -55,7 +64,7 @@ class Alarm:
         self.place = "".join(traceback.format_stack(frame)[-8:])
         if self.kind == "keyboard":
             signal.default_int_handler(number, frame)
-        raise Timeout(self.fired)
+        raise self.draw.choice(_CLASSES)(self.fired)
 
     def set(self) -> None:
         self.until = time.monotonic() + _LOST_SECONDS

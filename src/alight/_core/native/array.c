@@ -175,22 +175,10 @@ static int raise_owed(void *error)
    next. */
 static void owe_interrupts(void)
 {
-    bool owed = !PyErr_ExceptionMatches(PyExc_Exception);
+    bool owed = is_interrupt();
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     PyErr_NormalizeException(&type, &error, &traceback);
-    if (traceback != NULL) PyException_SetTraceback(error, traceback);
-    if (!owed) {
-        PyObject *failures = PyImport_ImportModule("alight._src.base.failures");
-        PyObject *found = failures == NULL ? NULL : PyObject_CallMethod(failures, "from_signal", "O", error);
-        owed = found == Py_True;
-        Py_XDECREF(found);
-        Py_XDECREF(failures);
-        if (found == NULL) { /* interrupted once more */
-            PyErr_Clear();
-            owed = true;
-        }
-    }
     if (owed && Py_AddPendingCall(raise_owed, Py_NewRef(error)) < 0) Py_DECREF(error); /* its queue is full */
     PyErr_Restore(type, error, traceback);
 }

@@ -105,6 +105,7 @@ extern PyObject *empty_tuple;
 bool take_arguments(const char *function, const char *const *names, Py_ssize_t required,
                     PyObject *const *args, size_t nargsf, PyObject *kwnames, PyObject **taken);
 bool expect_type(PyObject *object, PyTypeObject *type, const char *function);
+bool is_interrupt(void);
 
 /* layout.c */
 PyObject *layout_find(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp *shape, const npy_intp *strides);

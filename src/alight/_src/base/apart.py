@@ -10,9 +10,11 @@ import threading
 from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
-__all__ = ["apart", "bring"]
+__all__ = ["apart", "bring", "whereabouts"]
 
 _Result = TypeVar("_Result")
 
@@ -55,6 +57,12 @@ def bring(*modules: str) -> None:
     Python's lock of imports held for good."""
     if not all([name in sys.modules for name in modules]):
         apart(lambda: [import_module(name) for name in modules])
+
+
+def whereabouts(module: str) -> ModuleSpec | None:
+    """Return where a module would be imported from, None where it is absent: that takes Python's
+    lock of imports, too."""
+    return apart(lambda: find_spec(module))
 
 
 def _after_fork_in_child() -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight._src.base import package
-from alight._src.base.failures import from_signal
+from alight._src.base.failures import failures, from_signal
 from alight._src.base.originals import np
 from alight._src.config.schema import truth
 from alight._src.fp_warnings.filters import recording_errstate
@@ -192,7 +192,7 @@ class Array(ArrayMethods):
         storage_io.forget_dropped()
         try:
             return self.__array__()
-        except Exception as error:
+        except failures() as error:
             if not (NATIVE and from_signal(error)):  # the native core sees to those
                 storage_io.note_dropped(self, error, sys._getframe().f_back)
             raise
@@ -261,7 +261,7 @@ class Array(ArrayMethods):
     def __int__(self) -> int:
         try:
             return _number(int, self)
-        except TypeError as error:
+        except failures(TypeError) as error:
             if (real := _real_part(self)) is not None:
                 return int(real)
             frame = sys._getframe(1)
@@ -273,7 +273,7 @@ class Array(ArrayMethods):
     def __float__(self) -> float:
         try:
             return _number(float, self)
-        except TypeError:
+        except failures(TypeError):
             if (real := _real_part(self)) is None:
                 raise
             return real

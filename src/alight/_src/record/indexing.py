@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 from alight._core import ArrayBase, Value, at_hand, floor
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record.eager_calls import called
 from alight._src.record.pending import (
@@ -185,7 +186,7 @@ def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
         try:
             with np.errstate(all="raise"):
                 item = np.asarray(item, dtype)[()]
-        except Exception:
+        except failures():
             return False  # NumPy looks at the key first, and words what of the two is wrong
     return called("setitem", (array, key, item), {}, (array,)) is not NotImplemented
 
@@ -215,7 +216,7 @@ def _fit(value: Value, window: np.ndarray[Any, Any]) -> Value | None:
         value = read(apply_view(ArrayBase.of(value), lambda probe: probe.reshape(shape)))
     try:
         return value if np.broadcast_shapes(shape, window.shape) == window.shape else None
-    except ValueError:
+    except failures(ValueError):
         return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from alight._core import ArrayBase, View, layout_of
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record import storage_io
@@ -381,7 +382,7 @@ class ArrayMethods(ArrayBase):
             seen = host(self).view()  # other sizes are refused, in NumPy's words
             try:
                 call_there(seen.resize, shape, {"refcheck": False})
-            except ValueError as error:
+            except failures(ValueError) as error:
                 if owns(self) and refcheck and "own its data" in str(error):
                     _refuse_to_resize()  # the caller of a jitted function holds it
                 raise

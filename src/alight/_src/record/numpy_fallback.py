@@ -21,6 +21,7 @@ from alight._core import (
     hooks,
     layout_of,
 )
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import COUNTED_DTYPES, LOG
@@ -92,7 +93,7 @@ def outgrow(inputs: Sequence[Any]) -> bool:
         return True
     try:
         return math.prod(np.broadcast_shapes(*shapes)) >= least
-    except ValueError:  # NumPy says so, elsewhere
+    except failures(ValueError):  # NumPy says so, elsewhere
         return False
 
 

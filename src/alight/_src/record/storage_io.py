@@ -27,7 +27,7 @@ from alight._core import (
     probing,
     sole,
 )
-from alight._src.base.failures import from_signal, ignoring_failures
+from alight._src.base.failures import failures, from_signal, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.record.leased import apart, bring_home
 from alight._src.record.pending import WHERE, WRITE, alias, call_there, cast, concrete, pend
@@ -403,7 +403,7 @@ def set_layout(array: ArrayBase, name: str, given: Any) -> None:
     if name == "shape":
         try:
             probe.reshape(given, copy=False)
-        except Exception as error:
+        except failures() as error:
             # NumPy copies before it says so: it is asked about a small matrix, not one axis either.
             if "copy" in str(error):
                 target, given = np.ones((2, 2)).T, 4

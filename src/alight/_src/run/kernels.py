@@ -15,13 +15,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
 
 from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
-from alight._src.base.apart import apart
+from alight._src.base.apart import apart, whereabouts
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import failures
 from alight._src.base.shortage import is_shortage
@@ -192,7 +191,7 @@ class _Maker:
 @cache
 def _compiler() -> str:
     """Return the module whose import makes a process's first kernel take longer."""
-    return "llvmlite.binding" if find_spec("llvmlite") is not None else "alight"
+    return "llvmlite.binding" if whereabouts("llvmlite") is not None else "alight"
 
 
 class _Background:
