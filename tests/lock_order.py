@@ -32,7 +32,7 @@ LOCKS: dict[str, tuple[Any, str]] = {
     "kernels._making": (kernels, "_making"),
     "compiled._lock": (compiled, "_lock"),
     "parsing.lock": (parsing, "lock"),
-    "kernels._wake": (kernels._background, "_wake"),
+    "kernels._lock": (kernels._background, "_lock"),
     "counter_rng._lock": (counter_rng, "_lock"),
     "decisions._lock": (LOG, "_lock"),
     "registry._finding": (registry, "_finding"),

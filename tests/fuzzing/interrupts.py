@@ -105,7 +105,8 @@ class Writing:
 
 
 class Program:
-    """Statements of one door. ``xp`` has the names that they are written with."""
+    """Statements of one door. ``xp`` has the names that they are written with. What draws catches
+    no errors, as ``randrange`` does."""
 
     def __init__(self, door: str, draw: random.Random) -> None:
         self.draw = draw
@@ -122,9 +123,9 @@ class Program:
         draw = self.draw
         one = draw.choice(self.arrays)
         x, holds = one.array, one.holds
-        kind = draw.randrange(8)
-        word = float(draw.randrange(2, 6))
-        begin = draw.randrange(len(holds) // 2)
+        kind = draw.choice(range(8))
+        word = float(draw.choice(range(2, 6)))
+        begin = draw.choice(range(len(holds) // 2))
         key = slice(begin, begin + len(holds) // 3, draw.choice((1, 2)))
         after = holds.copy()
         if kind == 0:
@@ -161,7 +162,7 @@ class Program:
     def call(self) -> None:
         draw = self.draw
         one = draw.choice(self.arrays)
-        kind = draw.randrange(3)
+        kind = draw.choice(range(3))
         if kind < 2:
             self.same(self.bodies[kind](one.array), (shifted, summed)[kind](one.holds))
             return

@@ -90,7 +90,7 @@ def _importable(name: str) -> bool:
 def is_own(kind: str) -> bool:
     """Tell whether the backend of a kind of devices comes with alight: no entry point need be
     looked for, and whoever has such a device wants it measured."""
-    return kind == HOST_DEVICE or find_spec(f"{__package__}.{kind}") is not None
+    return kind == HOST_DEVICE or whereabouts(f"{__package__}.{kind}") is not None
 
 
 def _is_installed(kind: str) -> bool:

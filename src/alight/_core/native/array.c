@@ -144,17 +144,22 @@ static PyObject *array_of(PyObject *type, PyObject *value)
     return expect_type(value, &ValueType, "value") ? array_new((PyTypeObject *)type, (Value *)value) : NULL;
 }
 
-static PyObject *array_class(PyObject *self, void *closure)
+/* Tell whether code of alight's or NumPy's is under way in this thread. */
+static bool runs_inside(void)
 {
-    PyFrameObject *frame = hooks->appears == Py_None || hooks->appears == NULL ? NULL : PyEval_GetFrame();
-    if (frame == NULL) {
-        return Py_NewRef((PyObject *)Py_TYPE(self));
+    bool inside = false;
+    PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
+    while (frame != NULL && !inside && hooks->inside != NULL && PyTuple_CheckExact(hooks->inside)) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        for (Py_ssize_t i = 0; !inside && i < PyTuple_GET_SIZE(hooks->inside); i++) {
+            PyObject *prefix = PyTuple_GET_ITEM(hooks->inside, i);
+            inside = PyUnicode_Check(prefix) && PyUnicode_Tailmatch(code->co_filename, prefix, 0, PY_SSIZE_T_MAX, -1) == 1;
+        }
+        Py_DECREF(code);
+        Py_SETREF(frame, PyFrame_GetBack(frame));
     }
-    PyObject *appears = Py_NewRef(hooks->appears), *code = (PyObject *)PyFrame_GetCode(frame), *shown;
-    shown = PyObject_CallFunctionObjArgs(appears, (PyObject *)Py_TYPE(self), code, NULL);
-    Py_DECREF(code);
-    Py_DECREF(appears);
-    return shown;
+    Py_XDECREF(frame);
+    return inside;
 }
 
 static int raise_owed(void *error)
@@ -165,14 +170,19 @@ static int raise_owed(void *error)
         Py_DECREF((PyObject *)error);
         return 0;
     }
+    /* What NumPy asks for next are attributes: an error that says that there is none would be lost there. */
+    if (PyErr_GivenExceptionMatches((PyObject *)error, PyExc_AttributeError) && runs_inside()
+        && Py_AddPendingCall(raise_owed, error) == 0) {
+        return 0;
+    }
     PyErr_SetObject((PyObject *)Py_TYPE((PyObject *)error), error);
     Py_DECREF((PyObject *)error);
     return -1;
 }
 
 /* NumPy drops what asking for a buffer raises, and asks otherwise. What says that something in the array failed is
-   said again then (`_for_buffer`); what came from outside, of a signal's handler, is raised where Python code runs
-   next. */
+   said again then (`_for_buffer`); what came from outside, of a signal's handler, is raised where the program's
+   code runs next. */
 static void owe_interrupts(void)
 {
     bool owed = is_interrupt();
@@ -181,6 +191,24 @@ static void owe_interrupts(void)
     PyErr_NormalizeException(&type, &error, &traceback);
     if (owed && Py_AddPendingCall(raise_owed, Py_NewRef(error)) < 0) Py_DECREF(error); /* its queue is full */
     PyErr_Restore(type, error, traceback);
+}
+
+static PyObject *array_class(PyObject *self, void *closure)
+{
+    PyFrameObject *frame = hooks->appears == Py_None || hooks->appears == NULL ? NULL : PyEval_GetFrame();
+    if (frame == NULL) {
+        return Py_NewRef((PyObject *)Py_TYPE(self));
+    }
+    PyObject *appears = Py_NewRef(hooks->appears), *code = (PyObject *)PyFrame_GetCode(frame), *shown;
+    shown = PyObject_CallFunctionObjArgs(appears, (PyObject *)Py_TYPE(self), code, NULL);
+    Py_DECREF(code);
+    Py_DECREF(appears);
+    if (shown == NULL && PyErr_ExceptionMatches(PyExc_AttributeError) && is_interrupt()) { /* isinstance would drop it */
+        owe_interrupts();
+        PyErr_Clear();
+        shown = Py_NewRef((PyObject *)Py_TYPE(self));
+    }
+    return shown;
 }
 
 static int array_buffer(PyObject *self, Py_buffer *view, int flags)

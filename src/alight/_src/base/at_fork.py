@@ -14,7 +14,7 @@ Locks are taken in one order: who has one asks for none that stands before it.
     pinned_memory._counting  pages are counted
     store._threads_lock      a file is written
     filters._filters         warnings are asked for
-    kernels._wake            jobs of the background
+    kernels._lock            jobs of the background
     counter_rng._lock        numbers are drawn
     decisions._lock          something is counted
     code_origin._asking      paths are asked for

@@ -68,7 +68,7 @@ class Array(ArrayMethods):
             return super().__new__(cls)
         try:
             made = np.ndarray(*args, **kwargs)
-        except TypeError:
+        except failures(TypeError):
             if not args or not hasattr(args[0], "numerator") or hasattr(args[0], "__index__"):
                 raise
             # Python's statistics give a fraction to the class of what they were given; where that
