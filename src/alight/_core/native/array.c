@@ -144,39 +144,49 @@ static PyObject *array_of(PyObject *type, PyObject *value)
     return expect_type(value, &ValueType, "value") ? array_new((PyTypeObject *)type, (Value *)value) : NULL;
 }
 
-/* Tell whether code of alight's or NumPy's is under way in this thread. */
-static bool runs_inside(void)
+/* Return the frame of the program's that is under way, from a frame outwards; NULL where there is none. */
+static PyFrameObject *frame_of_program(PyFrameObject *frame)
 {
-    bool inside = false;
-    PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
-    while (frame != NULL && !inside && hooks->inside != NULL && PyTuple_CheckExact(hooks->inside)) {
+    bool known = hooks->inside != NULL && PyTuple_CheckExact(hooks->inside);
+    Py_XINCREF(frame);
+    while (known && frame != NULL) {
         PyCodeObject *code = PyFrame_GetCode(frame);
+        bool inside = false;
         for (Py_ssize_t i = 0; !inside && i < PyTuple_GET_SIZE(hooks->inside); i++) {
             PyObject *prefix = PyTuple_GET_ITEM(hooks->inside, i);
             inside = PyUnicode_Check(prefix) && PyUnicode_Tailmatch(code->co_filename, prefix, 0, PY_SSIZE_T_MAX, -1) == 1;
         }
         Py_DECREF(code);
+        if (!inside) break;
         Py_SETREF(frame, PyFrame_GetBack(frame));
     }
-    Py_XDECREF(frame);
-    return inside;
+    return frame;
 }
 
-static int raise_owed(void *error)
+/* Tell whether a frame waits for others to return. */
+static bool is_waiting(PyObject *frame)
 {
+    PyFrameObject *now = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
+    bool inner = now != NULL && (PyObject *)now != frame;
+    while (now != NULL && (PyObject *)now != frame) Py_SETREF(now, PyFrame_GetBack(now));
+    Py_XDECREF(now);
+    return inner && now != NULL;
+}
+
+static int raise_owed(void *owed)
+{
+    PyObject *error = PyTuple_GET_ITEM((PyObject *)owed, 0), *asker = PyTuple_GET_ITEM((PyObject *)owed, 1);
     PyObject *handled = PyErr_GetHandledException();
     Py_XDECREF(handled);
     if (handled == error) { /* who asked was no NumPy, and raised it */
-        Py_DECREF((PyObject *)error);
+        Py_DECREF((PyObject *)owed);
         return 0;
     }
     /* What NumPy asks for next are attributes: an error that says that there is none would be lost there. */
-    if (PyErr_GivenExceptionMatches((PyObject *)error, PyExc_AttributeError) && runs_inside()
-        && Py_AddPendingCall(raise_owed, error) == 0) {
+    if (PyErr_GivenExceptionMatches(error, PyExc_AttributeError) && is_waiting(asker) && Py_AddPendingCall(raise_owed, owed) == 0)
         return 0;
-    }
-    PyErr_SetObject((PyObject *)Py_TYPE((PyObject *)error), error);
-    Py_DECREF((PyObject *)error);
+    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_DECREF((PyObject *)owed);
     return -1;
 }
 
@@ -189,7 +199,13 @@ static void owe_interrupts(void)
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     PyErr_NormalizeException(&type, &error, &traceback);
-    if (owed && Py_AddPendingCall(raise_owed, Py_NewRef(error)) < 0) Py_DECREF(error); /* its queue is full */
+    if (owed) {
+        PyFrameObject *asker = frame_of_program(PyEval_GetFrame());
+        PyObject *both = PyTuple_Pack(2, error, asker == NULL ? Py_None : (PyObject *)asker);
+        Py_XDECREF((PyObject *)asker);
+        if (both == NULL) PyErr_Clear();
+        else if (Py_AddPendingCall(raise_owed, both) < 0) Py_DECREF(both); /* its queue is full */
+    }
     PyErr_Restore(type, error, traceback);
 }
 

@@ -202,7 +202,7 @@ class _Background:
         self._jobs: deque[tuple[str, Callable[[], None], float]] = deque()
         self._keys: set[str] = set()
         self._lock = threading.RLock()
-        # Woken by queues: a condition's notify drops RuntimeErrors, also those of signals' handlers.
+        # A queue: the notify of a condition drops RuntimeErrors, also those of signals' handlers.
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._settling: list[SimpleQueue[None]] = []
         self._thread: threading.Thread | None = None
