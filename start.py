@@ -38,9 +38,10 @@ def stop(problem: str, fix: str) -> None:
     sys.exit(1)
 
 
-def run(*command: str) -> int:
-    """Return the exit status of a command, run in the root."""
-    say(" ".join(command).replace(ROOT + os.sep, ""))
+def run(what: str, *command: str) -> int:
+    """Return the exit status of a command, run in the root; say what it is for and how long it may
+    take, since some print nothing for minutes."""
+    say(what + ": " + " ".join(command).replace(ROOT + os.sep, ""))
     return subprocess.call(command, cwd=ROOT)
 
 
@@ -72,7 +73,8 @@ def make_environment() -> None:
     if os.path.exists(tool("python")):
         return
     missing = [name for name in ("venv", "ensurepip") if find_spec(name) is None]
-    if missing or run(sys.executable, "-m", "venv", VENV) != 0:
+    make = "making the environment .venv (some seconds)", sys.executable, "-m", "venv", VENV
+    if missing or run(*make) != 0:
         stop(
             "the environment .venv could not be made" + "".join(f", no {n}" for n in missing) + ".",
             "install this Python's venv package (Debian, Ubuntu: `apt install python3-venv`), "
@@ -90,7 +92,8 @@ def install(extras: str, needed: bool = True) -> None:
             if stream.read() == digest:
                 return
     pip = (tool("python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    if run(*pip, "--editable", f".[{extras}]") != 0:
+    what = f"installing alight and its {extras} (downloads, and compiles the core: some minutes)"
+    if run(what, *pip, "--editable", f".[{extras}]") != 0:
         if not needed:
             say(f"goes on without {extras}: what needs it is skipped and says so.")
             return
@@ -107,14 +110,15 @@ def example() -> int:
     """Measure this machine, then run the terrain example with its report."""
     install("examples,report")
     for _ in range(ATTEMPTS):
-        if run(tool("alight"), "calibrate") == 0:
+        if run("measuring this machine (about ten seconds)", tool("alight"), "calibrate") == 0:
             break
     else:  # no profile yet, or the one before
         say(
             "the machine is too busy to be measured. Where it never was, the example runs in NumPy "
             "and its report is empty. Fix: start it again when the machine is quiet."
         )
-    return run(tool("alight"), "run", "--report", "-", EXAMPLE)
+    what = "running an example with its report (some seconds)"
+    return run(what, tool("alight"), "run", "--report", "-", EXAMPLE)
 
 
 def workers() -> int:
@@ -128,12 +132,15 @@ def test(*arguments: str) -> int:
     install("dev,report")
     install("device-test", needed=False)
     checks = (
-        (tool("ruff"), "check", "."),
-        (tool("mypy"),),
-        (tool("python"), "-m", "pytest", "-n", str(workers()), *arguments),
+        ("linter (seconds)", tool("ruff"), "check", "."),
+        ("type checker (up to some minutes, the first time)", tool("mypy")),
+        (
+            *("tests (tens of minutes)", tool("python"), "-m"),
+            *("pytest", "-n", str(workers()), *arguments),
+        ),
     )
-    failed = [command for command in checks if run(*command) != 0]
-    for command in failed:
+    failed = [check for check in checks if run(*check) != 0]
+    for _, *command in failed:
         say(f"failed, see above: {' '.join(command).replace(ROOT + os.sep, '')}")
     return 1 if failed else 0
 

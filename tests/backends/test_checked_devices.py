@@ -156,3 +156,82 @@ print("done")
 @needs_compiler
 def test_launches_and_graphs_of_a_card_are_proven() -> None:
     passes(SEQUENCES)
+
+
+PARTS = """
+import numpy as np, alight
+import jitted_bodies as t
+import alight._src.ir.inner
+alight._src.ir.inner._NAMES = frozenset()  # products are the library's
+from alight._src.log.decisions import LOG
+from alight.backends.cuda import checked_launches
+from alight.errors import PlanError
+known = []
+prove = checked_launches.prove_parts
+def keep(parts, work):
+    known.append((parts, work))
+    prove(parts, work)
+checked_launches.prove_parts = keep
+def refused(parts, work):
+    try:
+        prove(parts, work)
+    except PlanError as error:
+        assert "Fix: " in str(error), error
+    else:
+        raise AssertionError("not refused")
+rng = np.random.default_rng(0)
+x, y = rng.random((40, 30)), rng.random((50, 30))
+def windows(x, y):
+    z = np.exp(x[2:]) @ y[:, :].T
+    return np.sqrt(z[:, 1:] + 1).sum(axis=0), x[:-2] + 1
+with alight.policy(force="cuda:0", floor=0):
+    a, b = alight.asarray(x), alight.asarray(y)
+    alight.evaluate(a + 0, b + 0)
+    for function in (t.mixed, windows):
+        made = alight.jit(function)
+        for _ in range(5):
+            found = made(a, b)
+        t.near([r for r in t.parts(found) if r is not a], function, x, y)
+assert not LOG.snapshot().fallbacks, LOG.snapshot().fallbacks
+assert len(known) >= 2 and checked_launches.counts["parts"] >= 2, checked_launches.counts
+tried = dict.fromkeys(("order", "early", "offset", "source", "results", "wanted"), 0)
+for parts, work in known:
+    own, ends = list(parts._parts), list(parts._ends)
+    def broken(how):
+        tried[how] += 1
+        refused(parts, work)
+        parts._parts[:], parts._ends[:] = own, ends
+    for place, part in enumerate(own):
+        made = part.makes if type(part.makes) is tuple else (part.makes,)
+        read = {base for later in own[place + 1 :] for base in later.bases}
+        if read & set(made):  # what a part makes, before it or given back with it
+            other = next(i for i in range(place + 1, len(own)) if set(own[i].bases) & set(made))
+            parts._parts[place], parts._parts[other] = own[other], part
+            broken("order")
+            parts._ends[place] = (*ends[place], *(set(made) & read))
+            broken("early")
+        if hasattr(part, "reads"):
+            (base, offset), *others = part.reads
+            parts._parts[place] = part._replace(reads=((base, offset + 8), *others))
+            broken("offset")
+            alike = {b for b in range(len(work.given)) if b != base}
+            for other in alike:
+                parts._parts[place] = part._replace(reads=((other, offset), *others))
+                broken("source")
+        elif len(part.makes) > 1:
+            parts._parts[place] = part._replace(makes=part.makes[::-1])
+            broken("results")
+    if len(parts._wanted) > 1:
+        before = parts._wanted
+        parts._wanted = before[::-1]
+        broken("wanted")
+        parts._wanted = before
+    prove(parts, work)
+assert all(tried[how] for how in ("order", "early", "offset", "wanted")), tried
+print("done")
+"""
+
+
+@needs_compiler
+def test_calls_of_a_library_between_launches_are_proven_with_them() -> None:
+    passes(PARTS)

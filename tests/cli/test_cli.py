@@ -184,6 +184,13 @@ def test_doctor_tells_of_a_cache_that_others_can_write(tmp_path: Path) -> None:
     assert "Fix: name a folder in ALIGHT_CACHE_DIR that only you can write" in found["reason"]
 
 
+def test_doctor_tells_of_a_cache_that_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    found = loaded(tmp_path, "doctor", "--json")["cache"]
+    assert not found["writable"] and "(Not a directory)" in found["reason"]
+    assert found["reason"].endswith(" Fix: name another folder in ALIGHT_CACHE_DIR.")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no limits of processes")
 def test_doctor_tells_of_a_cache_that_is_full(tmp_path: Path) -> None:
     """A file may be made there, and nothing written into it, as on a full disk."""

@@ -11,8 +11,9 @@ CHECK = "1"
 THREADED: dict[str, str] = {}
 # By mode: what is wrong, with the seeds that show it.
 _EMPTY_MASK = (
-    "NumPy takes indices that are no ndarrays and have no elements for integers: an ndarray that"
-    " is none of the arguments' is not masked by an Array of no elements, where empty ones wait"
+    "NumPy takes indices that are no ndarrays and have no elements for integers, and gives no"
+    " place to say otherwise: to read an ndarray that is none of the arguments' by a mask of no"
+    " elements and several axes is an IndexError that names the fix"
 )
 JITTED: dict[str, dict[str, tuple[int, ...]]] = {"generated": {_EMPTY_MASK: (210080312,)}}
 

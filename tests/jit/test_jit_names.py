@@ -29,6 +29,7 @@ from alight._src.adapt import kernel_trial
 from alight._src.config.loading import policy
 from alight._src.jit import globals_rewrite
 from alight._src.jit.bytecode import Step, instructions
+from alight._src.jit.call_phases import Phase
 from alight._src.jit.purity import prove
 from alight._src.jit.site import Site
 from alight._src.run import evaluate
@@ -273,7 +274,7 @@ def test_the_entries_of_numpys_way_notice(monkeypatch: pytest.MonkeyPatch) -> No
         for _ in range(CALLS):
             check(jitted, plain, A)
         (site,) = jitted._sites.values()
-        assert site.verdict == "numpy" and not site.programs
+        assert site.phase is Phase.ON_NUMPY and not site.programs
     check(jitted, plain, A)
     (site,) = jitted._sites.values()
     assert site.programs

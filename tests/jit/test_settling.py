@@ -12,6 +12,7 @@ import alight
 from alight._core import guard
 from alight._src.adapt import kernel_trial
 from alight._src.ir.ops import OPS
+from alight._src.jit.call_phases import Phase
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.site import FOREGROUND, Site
 from alight._src.jit.specializations import EXACT_SITES
@@ -55,7 +56,7 @@ def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     be_generated(monkeypatch)
-    monkeypatch.setattr(sys.modules["alight._src.jit.decorator"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
     for _ in range(3):
         alight.jit(windows)(16)  # the kernels are there from the first call on
         kernels.settle()
@@ -67,7 +68,7 @@ def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same
         jitted(16)
         kernels.settle()
     (site,) = jitted._sites.values()
-    assert (site.verdict, jitted.settled) == ("numpy", True), site.why
+    assert (site.phase, jitted.settled) == (Phase.ON_NUMPY, True), site.why
     assert missed(jitted, [(16,)] * 10, monkeypatch) == 0
 
 
@@ -91,7 +92,7 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     longer than NumPy."""
     there = False
     be_generated(monkeypatch)
-    monkeypatch.setattr(sys.modules["alight._src.jit.decorator"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
     monkeypatch.setattr(
         sys.modules["alight._src.jit.guarding"], "kernel_at_hand", lambda step: there
     )
@@ -103,7 +104,7 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
         for got, wanted in zip(jitted(64), want, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=limit, atol=0.0)
     (site,) = jitted._sites.values()
-    assert (site.cold, site.ours) == (1, []) and site.theirs
+    assert (site.phase, site.ours) == (Phase.TRACED, []) and site.theirs
 
 
 def test_ever_new_lengths_that_are_numpys_are_answered_without_a_look(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from alight._src.ir.group import Group
+from alight._src.ir.ops import OPS
 from alight._src.measure import verify_ops
 from alight.backends import registry
 from elementwise_cases import CASES
@@ -32,3 +33,23 @@ def test_no_comparison_warns(signature: str, monkeypatch: pytest.MonkeyPatch) ->
         with warnings.catch_warnings(), np.errstate(all="raise"):
             warnings.simplefilter("error")
             verify_ops._compared(where, op, (*inputs, output), place)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_lengths_are_held_to_what_the_table_says(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy's differ by the machine: the kernels of this one's host are within the bound of them,
+    and whatever is further off is refused."""
+    op, where = OPS["absolute"], registry.device("cpu")
+    dtypes = np.dtype(dtype), np.abs(np.ones(1, dtype)).dtype
+    assert verify_ops._compared(where, op, dtypes, 0) == ""
+    for ulps, trusted in ((op.plane_ulp, True), (op.plane_ulp + 1, False), (-3, False)):
+
+        def run(where: Any, group: Group, arrays: list[Any], ulps: float = ulps) -> Any:
+            exact = np.abs(*arrays)
+            within = np.isfinite(exact) & (exact > 1) & (exact < 1e30)
+            return np.where(within, exact + (ulps * np.spacing(exact)).astype(exact.dtype), exact)
+
+        monkeypatch.setattr(verify_ops, "_run", run)
+        assert (verify_ops._compared(where, op, dtypes, 0) == "") is trusted

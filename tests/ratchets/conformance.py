@@ -19,6 +19,7 @@ from .suite import Suite, count, groups, run_suite
 __all__ = ["main", "measure"]
 
 NAME = "conformance"
+_SHOWN = 10  # failures named in the last lines
 _SECONDS_EACH = 1800  # one test holds up to thousands of cases
 
 
@@ -66,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = [
         measure(MODES[name], "alight", given.expression, given.jobs) for name in given.mode or MODES
     ]
+    for result in results:  # at the end, where they are seen, each with all that it said
+        for name, message in list(result.details["failures"].items())[:_SHOWN]:
+            print(f"failed in {result.mode}: {name}: {message}")
     return 0 if all(result.passed for result in results) else 1
 
 

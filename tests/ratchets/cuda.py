@@ -18,9 +18,12 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
+from subprocess import PIPE, Popen
+from tempfile import TemporaryFile
 from time import perf_counter
 from typing import Any
 
@@ -42,6 +45,8 @@ VALUES = 10**6
 FULL = 1 << 27
 FUZZED = 1000  # operations of each process
 PEER_SECONDS = 0.5  # of measuring one figure
+SHOWN = 10  # faults named in the last lines; of a lease's jobs so many lines are kept
+LINE = 300
 TURN = 25  # short calls, before others have theirs
 
 
@@ -123,22 +128,24 @@ def alight_op(name: str) -> Any:
 
 def trusted(rig: Rig, found: dict[str, Any]) -> None:
     """Ask for every elementwise op in every dtype whether the device matches NumPy."""
-    rows = in_shares("tests.ratchets.cuda_trust")
+    rows, died = in_shares("tests.ratchets.cuda_trust")
     found["trusted"] = {
         "results": sum(row["results"] for row in rows),
         "differing": {k: v for row in rows for k, v in row["doubted"].items()},
         "failed": {k: v for row in rows for k, v in row["failed"].items()},
+        "died": died,
     }
 
 
 def folds(rig: Rig, found: dict[str, Any]) -> None:
     """Compare reductions, rows and scans with the host's kernels, in processes of their own: most
     of the time goes into compiling."""
-    rows = in_shares("tests.ratchets.cuda_folds")
+    rows, died = in_shares("tests.ratchets.cuda_folds")
     found["folds"] = {
         "results": sum(row["results"] for row in rows),
         "differing": {k: v for row in rows for k, v in row["differing"].items()},
         "failed": {k: v for row in rows for k, v in row["failed"].items()},
+        "died": died,
         "seconds of each": [row["seconds"] for row in rows],
     }
 
@@ -531,16 +538,31 @@ def host(rig: Rig, found: dict[str, Any]) -> None:
                 )
 
 
-def in_processes(module: str, arguments: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """Return what a module prints in its last line, run with each of these arguments at once."""
-    running = [
-        subprocess.Popen([sys.executable, "-m", module, *given], stdout=subprocess.PIPE, text=True)
-        for given in arguments
-    ]
-    return [json.loads(p.communicate()[0].strip().splitlines()[-1]) for p in running]
+def in_processes(
+    module: str, arguments: Sequence[Sequence[str]]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return what a module prints in its last line, run with each of these arguments at once; and
+    of those that printed nothing how they ended, with the last they said."""
+    rows, died = [], {}
+    with ExitStack() as files:
+        running = []
+        for given in arguments:
+            # of its own: a pipe that nobody reads would hold the process up
+            words = files.enter_context(TemporaryFile("w+"))
+            call = [sys.executable, "-m", module, *given]
+            running.append((given, words, Popen(call, stdout=PIPE, stderr=words, text=True)))
+        for given, words, process in running:
+            lines = process.communicate()[0].strip().splitlines()
+            try:
+                rows.append(json.loads(lines[-1]))
+            except (IndexError, ValueError):
+                words.seek(0)
+                last = " | ".join(words.read().strip().splitlines()[-3:])
+                died[" ".join([module, *given])] = f"ended with {process.returncode}: {last[-350:]}"
+    return rows, died
 
 
-def in_shares(module: str) -> list[dict[str, Any]]:
+def in_shares(module: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return what a module prints of its cases, shared among most of the processors."""
     count = max(1, (os.cpu_count() or 1) * 3 // 4)
     return in_processes(module, [(str(i), str(count)) for i in range(count)])
@@ -548,14 +570,16 @@ def in_shares(module: str) -> list[dict[str, Any]]:
 
 def fuzz(rig: Rig, found: dict[str, Any]) -> None:
     """Run random programs on the device, in processes of their own."""
-    rows = in_processes("fuzzing", [("cuda", str(10_000 * i + 1), str(FUZZED)) for i in range(8)])
-    jitted = [("cuda", str(10_000 * i + 1), str(FUZZED)) for i in range(8)]
-    bodies = in_processes("fuzzing.jitted", jitted)
+    given = [("cuda", str(10_000 * i + 1), str(FUZZED)) for i in range(8)]
+    rows, died = in_processes("fuzzing", given)
+    bodies, others = in_processes("fuzzing.jitted", given)
+    failed = [failure for row in rows for failure in row["failures"]]
+    failed += [wrong for row in bodies for wrong in row["differences"]]
     found["fuzz"] = {
         "operations": sum(row["operations"] for row in rows),
         "statements": sum(row["statements"] for row in bodies),
-        "failed": [failure for row in rows for failure in row["failures"]]
-        + [wrong for row in bodies for wrong in row["differences"]],
+        "failed": failed,
+        "died": died | others,
     }
 
 
@@ -596,10 +620,38 @@ def main() -> int:
         found.setdefault("part seconds", {})[name] = round(perf_counter() - start, 1)
         (given.out / "cuda.json").write_text(json.dumps(found, indent=1, default=str))
     print(json.dumps(found, indent=1, default=str)[-9000:])
-    faults = [n for n in found if n.endswith("failed")]
+    wrong = faults_of(found)
+    for line in wrong[:SHOWN]:  # at the end, where they are seen
+        print(f"fault: {line}")
+    if len(wrong) > SHOWN:
+        print(f"… and {len(wrong) - SHOWN} more")
+    return 1 if wrong else 0
+
+
+def faults_of(found: dict[str, Any]) -> list[str]:
+    """Return what is wrong in what the parts found, a line each."""
+    wrong = [
+        f"{name}: {text.strip().splitlines()[-1]}"
+        for name, text in found.items()
+        if name.endswith(" failed")
+    ]
     for part in ("bits", "trusted", "folds", "faults", "capped", "workloads", "fuzz"):
-        faults += [n for key in ("differing", "failed") for n in found.get(part, {}).get(key, ())]
-    return 1 if faults else 0
+        for key in ("differing", "failed", "died"):
+            rows = found.get(part, {}).get(key, ())
+            if isinstance(rows, dict):
+                wrong += [f"{part}: {key}: {name}: {row}" for name, row in rows.items()]
+            else:
+                wrong += [f"{part}: {key}: {_named(row)}" for row in rows]
+    return [line[:LINE] for line in wrong]
+
+
+def _named(row: Any) -> str:
+    """Return a failure's fields, what tells it from others first, and its program left out."""
+    if not isinstance(row, dict):
+        return str(row)
+    fields = ("seed", "mode", "where", "message", *row)
+    kept = [name for name in dict.fromkeys(fields) if name in row.keys() - {"program", "steps"}]
+    return ", ".join([f"{name} {row[name]}" for name in kept])
 
 
 if __name__ == "__main__":

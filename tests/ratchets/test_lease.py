@@ -88,3 +88,34 @@ def test_the_published_workloads_meet_their_oracles() -> None:
     assert np.array_equal(others(*given), cuda_workloads.sea(*given))
     found = cuda_workloads._numpy_price(20_000, 256)
     assert abs(found - 10.552) < 4 * 1.7 * 10.552 / 20_000**0.5, found
+
+
+def test_what_a_card_failed_is_named_in_the_last_lines() -> None:
+    found = {
+        "speed failed": "Traceback …\nKernelError: no such kernel",
+        "bits": {"differing": {"exp float32->float32": [3, "1.0: 2.0, host 3.0"]}, "failed": {}},
+        "fuzz": {
+            "failed": [
+                {"program": "x = 1\n" * 50, "seed": 7, "where": "results", "message": "other bytes"}
+            ],
+            "died": {"fuzzing cuda 1 10": "ended with -11: seed 3"},
+        },
+    }
+    assert cuda.faults_of(found) == [
+        "speed failed: KernelError: no such kernel",
+        "bits: differing: exp float32->float32: [3, '1.0: 2.0, host 3.0']",
+        "fuzz: failed: seed 7, where results, message other bytes",
+        "fuzz: died: fuzzing cuda 1 10: ended with -11: seed 3",
+    ]
+    assert cuda.faults_of({"fuzz": {"failed": []}, "part seconds": {}}) == []
+
+
+def test_a_process_that_dies_is_named_and_the_others_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    rows, died = cuda.in_processes("timeit", [("-n", "1", "-r", "1"), ("no such statement",)])
+    assert not rows and len(died) == 2  # it prints no JSON
+    assert "SyntaxError" in died["timeit no such statement"]
+    rows, died = cuda.in_processes("fuzzing", [("numpy", "1", "20"), ("numpy", "x", "20")])
+    assert rows[0]["operations"] >= 20 and "ValueError" in died["fuzzing numpy x 20"]

@@ -66,3 +66,23 @@ def test_wrong_assignments_fail_as_numpys(dtype: str, floor: int) -> None:
             if type(key) is tuple:
                 ours = tuple(alight.asarray(k) if isinstance(k, np.ndarray) else k for k in key)
             assert _outcome(array, ours, item) == expected, (shape, key, item)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (0,), (2, 3)])
+@pytest.mark.parametrize("source", ["itself", "its base", "a view of it", "another", "masked"])
+def test_copyto_into_read_only_arrays_fails_where_numpys_does(
+    shape: tuple[int, ...], source: str
+) -> None:
+    told = []
+    for namespace in (np, alight):
+        base = namespace.full(shape, 5)
+        view = base.view()
+        view.flags.writeable = False
+        sources = {"itself": view, "its base": base, "a view of it": view[...], "masked": base}
+        where = {"where": False} if source == "masked" else {}
+        try:
+            namespace.copyto(view, sources.get(source, base + 1), **where)
+            told.append("written")
+        except ValueError as error:
+            told.append(str(error))
+    assert told[0] == told[1]

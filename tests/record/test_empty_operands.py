@@ -7,10 +7,12 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import alight
 from alight._core import make_layout
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
@@ -165,3 +167,17 @@ def test_groups_of_no_elements_have_a_price(device: str, implementation: str) ->
         graph = Graph(tuple(inputs), tuple(nodes), (len(inputs) + len(nodes) - 1,))
         found = estimate(Group(group, graph, shape), device, implementation, profile)
         assert found is not None and 0.0 <= found.low <= found.seconds <= found.high < 1.0
+
+
+@pytest.mark.parametrize("force", ["cpu:numpy", "cpu:generated", "sim:0"])
+def test_rows_of_nothing_may_begin_before_their_memory(force: str) -> None:
+    """Rows of no columns have strides of their own from NumPy 2.5 on; here they are given."""
+    rows = np.lib.stride_tricks.as_strided(np.zeros(0), (3, 0), (8, 8))
+
+    @alight.jit
+    def second(written: Any, read: Any) -> Any:
+        written[2] = read[1]
+        return read[1]
+
+    with alight.policy(floor=0, force=force):
+        assert second(rows, rows[::-1]).shape == (0,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +40,15 @@ _READS: dict[str, Callable[[Any], Any]] = {
     "column": lambda y: y[40:44, 7].tolist(),
     "format": lambda y: f"{y[3, 4]:.2f}",
     "halves": lambda y: y[3, 10:12].view("i4").tolist(),
+    # What NumPy makes an array of shares all of the memory, both ways: it asks for a buffer first.
+    "copied": lambda y: y[3, 10:20].__array__(copy=True).tolist(),
+    "converted": lambda y: y[3, 10:20].__array__("f4").tolist(),
+    "turned": lambda y: y.T[10:20, 3].__array__("i4").tolist(),
+    "pickled": lambda y: pickle.loads(pickle.dumps(y[3, 10:20])).tolist(),
+    "pickled in Fortran's order": lambda y: pickle.loads(pickle.dumps(y.T[10:20, 3:5])).tolist(),
+    "copied deeply": lambda y: copy.deepcopy(y[3, 10:20]).tolist(),
+    "bytes": lambda y: y[3, 10:20].tobytes(),
+    "bytes in Fortran's order": lambda y: y[3:5, 10:20].tobytes("F"),
     "byte": lambda y: y[3, 10:11].view("u1")[3:].tolist(),
 }
 

@@ -14,6 +14,7 @@ import pytest
 import alight
 from alight._src.config import loading
 from alight._src.jit.lease import Lease
+from alight._src.plan.plan import WriteStep
 from alight._src.record.leased import bring_home
 from alight._src.run import (
     checked_execution,
@@ -301,3 +302,124 @@ def test_what_is_written_under_a_mask_is_not_put_into_leased_memory_whole(
 
     error = refused("no version of it that the program wrote", HOST, call)
     assert error.buffer == "memory given" and "write" in error.step
+
+
+class Broken(BaseException):
+    """What no plan expects."""
+
+
+def break_off(patch: pytest.MonkeyPatch, at: int) -> None:
+    """Break off the next runs behind their so-manieth step, or while they do it."""
+    done = [0]
+    inner = execute.Execution._step
+
+    def step(self: Any, step: Any, dead: Any) -> None:
+        done[0] += 1
+        if done[0] == at:
+            raise Broken
+        inner(self, step, dead)
+
+    patch.setattr(execute.Execution, "_step", step)
+
+
+def several(a: Any, b: Any) -> None:
+    """Write windows of two arguments in turn."""
+    a[:10] = b[:10] * 2 + 1
+    b[20:] += a[20:] * 3
+    a[5:12] = a[5:12] - b[0]
+    b[::2] = 7
+    a[30:] = a[:10]
+
+
+@pytest.mark.parametrize("where", [HOST, {"floor": 0, "force": "numpy"}])
+def test_a_run_that_is_broken_off_leaves_what_was_written_first(where: dict[str, Any]) -> None:
+    def states(size: int) -> list[Array]:
+        """Return what an argument holds after each statement."""
+        x, y, found = np.arange(size, dtype=float), np.arange(size) / 2, []
+        lines = [
+            lambda: x.__setitem__(slice(10), y[:10] * 2 + 1),
+            lambda: y.__setitem__(slice(20, None), y[20:] + x[20:] * 3),
+            lambda: x.__setitem__(slice(5, 12), x[5:12] - y[0]),
+            lambda: y.__setitem__(slice(None, None, 2), 7),
+            lambda: x.__setitem__(slice(30, None), x[:10].copy()),
+        ]
+        for line in [lambda: None, *lines]:
+            line()
+            found.append((x.copy(), y.copy()))
+        return found
+
+    seen = 0
+    for at in range(1, 12):
+        x, y = np.arange(40.0), np.arange(40) / 2
+        leases = Lease([x]), Lease([y])
+        with alight.policy(**where), pytest.MonkeyPatch.context() as patch:
+            several(leases[0].arrays[0], leases[1].arrays[0])
+            break_off(patch, at)
+            try:
+                evaluate.evaluate_all()
+            except Broken:
+                seen += 1
+            else:
+                break
+        held = states(40)
+        assert any(np.array_equal(x, one) for one, _ in held), at
+        assert any(np.array_equal(y, one) for _, one in held), at
+        with alight.policy(**where):  # and all of it can be done afterwards
+            evaluate.evaluate_all()
+            bring_home([lease.storage for lease in leases])
+        np.testing.assert_array_equal(x, held[-1][0])
+        np.testing.assert_array_equal(y, held[-1][1])
+    assert seen >= 4
+
+
+def test_a_run_that_is_broken_off_with_others_bytes_gone_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A write in place of a version that somebody else has, seen though the run does not end."""
+    monkeypatch.setattr(execute, "sole", lambda *_: True)
+
+    def call() -> None:
+        x = plane()
+        before = x.storage.value
+        x[3] = 0
+        y = np.exp(x)
+        break_off(monkeypatch, 2)
+        alight.evaluate(x, y)
+        del before
+
+    error = refused("wants %0 in memory given", {"floor": 0, "force": "numpy"}, call)
+    assert error.step.startswith("broken off step") and isinstance(error.__cause__, Broken)
+
+
+def test_leased_memory_that_holds_none_of_its_versions_is_refused() -> None:
+    """The version made lies elsewhere; what was there before is to be there still."""
+
+    def call(scribbles: bool) -> None:
+        lease = Lease([np.arange(40.0)])
+        array = lease.arrays[0]
+        held = array.storage.value.data  # so that it is not written in place
+        array[:10] = np.ones(10)
+        y = np.exp(array)
+        done: list[Any] = []
+        inner = execute.Execution._step
+
+        def step(self: Any, step: Any, dead: Any) -> None:
+            done.append(step)
+            if len(done) < 2:
+                inner(self, step, dead)
+                return
+            assert self._leased and isinstance(done[0], WriteStep)
+            if scribbles:
+                (place,) = self._leased.values()
+                self.memory.write("another's", place)
+            raise Broken
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(execute.Execution, "_step", step)
+            alight.evaluate(array, y)
+        del held
+
+    where = {"floor": 0, "force": "numpy"}
+    with alight.policy(**where), pytest.raises(Broken):
+        call(scribbles=False)
+    refused("leased memory holds none of its versions", where, lambda: call(scribbles=True))

@@ -5,6 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <structmember.h>
 
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
@@ -133,6 +134,8 @@ void let_go(Storage *self);  /* what was waited for */
 PyObject *closed(Storage *self);
 void end_turn(Storage *turn); /* and let go of it; NULL: none was had */
 bool turns_ready(void);
+bool masked_ready(void);
+PyObject *copy_where(PyObject *self, PyObject *const *args, Py_ssize_t count);
 extern PyTypeObject TurnType;
 PyObject *storage_open(PyObject *self, PyObject *unused);
 

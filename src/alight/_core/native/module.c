@@ -32,6 +32,8 @@ static PyMethodDef functions[] = {
     {"kept_bytes", kept_bytes, METH_NOARGS, "Return how many bytes are kept for later results."},
     {"recording_errstate", recording_errstate, METH_NOARGS,
      "Return the floating-point error state to record an op under; None where NumPy must act at the call."},
+    {"copy_where", (PyCFunction)(void (*)(void))copy_where, METH_FASTCALL,
+     "Put elements into a target where a mask is true: copy_where(target, source, casting, mask)."},
     {"set_operators", set_operators, METH_O, "Tell the core which op each operator records."},
     {"_reference_count", (PyCFunction)(void (*)(void))reference_count, METH_FASTCALL | METH_KEYWORDS,
      "Return an object's reference count while it is passed to a function of this module."},
@@ -82,7 +84,7 @@ PyMODINIT_FUNC PyInit__native(void)
     import_array();
     namespace_sized();
     empty_tuple = PyTuple_New(0);
-    if (empty_tuple == NULL || !errstate_ready() || !layouts_ready() || !array_ready() || !requests_ready() || !turns_ready()) {
+    if (empty_tuple == NULL || !errstate_ready() || !layouts_ready() || !array_ready() || !requests_ready() || !turns_ready() || !masked_ready()) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&definition);

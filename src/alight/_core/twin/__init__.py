@@ -16,6 +16,7 @@ from .device_memory import PIECES, DeviceBuffer, DeviceCall, Launches, Shelf, St
 from .direct import OPERANDS, Direct
 from .hand import Creation, Public, UfuncBase, at_hand, fresh_array, take_over, view_of
 from .layout import Layout, View, layout_of, make_layout
+from .masked import copy_where
 from .namespace import Namespace
 from .recording import ArrayBase, Floor, floor, request, set_operators
 from .value import Storage, Turn, Value, pending_storages, sole
@@ -46,6 +47,7 @@ __all__ = [
     "Value",
     "View",
     "at_hand",
+    "copy_where",
     "floor",
     "fresh_array",
     "fresh_data",

@@ -51,8 +51,8 @@ def at_hand(array: ArrayBase) -> np.ndarray[Any, Any] | None:
     offset = value.offset + (0 if view is None else view.offset)
     if data.layout is layout and offset == 0:
         return data.array
-    if not layout.size:  # of no rows of three columns, the second lies behind the end
-        offset = min(offset, data.raw.nbytes)
+    if not layout.size:  # of no rows of three columns, one may lie behind the end or before all
+        offset = max(0, min(offset, data.raw.nbytes))
     return np.ndarray(layout.shape, layout.dtype, data.raw, offset, layout.strides)
 
 

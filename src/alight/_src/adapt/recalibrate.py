@@ -16,7 +16,6 @@ from alight._src.base.failures import ignoring_failures
 from alight._src.config.loading import config
 from alight._src.log.decisions import logger
 from alight.backends import registry
-from alight.backends.known_devices import is_own
 
 if TYPE_CHECKING:
     from alight._src.plan.plan import Decision
@@ -37,8 +36,11 @@ def measure_later(devices: Sequence[Device]) -> None:
         return
     for device in devices:
         profile = profile_of(device)
-        if profile is None and not is_own(device.id.partition(":")[0]):
-            continue
+        if profile is None:
+            from alight.backends.known_devices import is_own  # late: few lack one
+
+            if not is_own(device.id.partition(":")[0]):
+                continue
         if profile is None or profile.doubts or profile.little:
             measure_when_over(device.id)
         elif profile.pace_seconds is not None:

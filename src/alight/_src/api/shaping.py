@@ -319,8 +319,9 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
     source = ours(src) if type(src) not in (bool, int, float, complex) else None
     known = casting in ("no", "equiv", "safe", "same_kind", "unsafe")
     if isinstance(dst, ArrayBase) and source is not None and known:
-        if dst.storage is source.storage and _span(dst) == _span(source):
-            return  # a copy onto itself is no write: the array may be read-only
+        # A copy onto itself is no write, and may be of a read-only array; without axes it is one.
+        if layout(dst).shape and dst.storage is source.storage and _span(dst) == _span(source):
+            return
         if (
             where is True
             and np.can_cast(source.dtype, layout(dst).dtype, casting)

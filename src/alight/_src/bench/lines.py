@@ -38,7 +38,9 @@ def row_line(row: Row) -> str:
         if c.counts and c.seconds is not None
     ]
     ratio, best = row.ratio(), row.best_peer()
-    end = "" if ratio is None or best is None else f"; {ratio:.2f} x {best[0]}"
+    end = ""
+    if ratio is not None and best is not None:
+        end = f"; alight takes {ratio:.2f} x {best[0]}'s time"
     faults = "".join(f"\n  FAULT {fault}" for fault in row.faults)
     return f"{name}: {', '.join(told)}{end} [{readable_seconds(row.spent_seconds)}]{faults}"
 
@@ -81,8 +83,14 @@ def text(run: Run) -> str:
             if row.skipped is None:
                 cells.append([program, dtype, size_in_words(row.case.n), *_numbers(row, peers)])
     lines += ["", "Warm calls, medians of interleaved turns; – cannot, off: wrong by more than"]
-    lines += ["the tolerance. GB/s, first call and settled are alight's; settled: after how many"]
-    lines += ["calls NumPy or kernels have it for good, and the time lost on the way.", ""]
+    lines += ["the tolerance. / best, / NumPy: alight's time over that of the best other peer and"]
+    lines += [
+        "of NumPy, below 1 where alight is quicker. GB/s, first call and settled are alight's;"
+    ]
+    lines += [
+        "settled: after how many calls NumPy or kernels have it for good, and the time lost on"
+    ]
+    lines += ["the way.", ""]
     lines += aligned(header, cells)
     lines += [*_steadiness(run), *_processes(run)]
     lines += ["", *_reasons(run), *_skipped(run), "", *_slowest(run), "", "Must show"]
@@ -182,7 +190,7 @@ def _slowest(run: Run) -> list[str]:
         ((ratio, row) for row in run.rows if (ratio := row.ratio()) is not None and not row.faults),
         key=lambda found: -found[0],
     )
-    lines = [f"Where alight is slowest against the best peer (of {len(ranked)} rows)"]
+    lines = [f"Where alight's time over the best peer's is largest (of {len(ranked)} rows)"]
     for ratio, row in ranked[:_SLOWEST]:
         best = row.best_peer()
         assert best is not None

@@ -172,10 +172,12 @@ def _cache() -> Row:
             tried.flush()
             os.fsync(tried.fileno())
     except OSError as error:
-        fix = "make room there" if error.errno in _FULL else "let it be written"
+        fix = "make room there, or " if error.errno in _FULL else "let it be written, or "
+        if isinstance(error, NotADirectoryError):  # whatever file that is, it is to stay as it is
+            fix = ""
         reason = (
             f"cannot write {_TRIED_BYTES} bytes in {folder} ({error.strerror or error}), so "
-            f"nothing outlives a process. Fix: {fix}, or name another folder in ALIGHT_CACHE_DIR."
+            f"nothing outlives a process. Fix: {fix}name another folder in ALIGHT_CACHE_DIR."
         )
     if reason is None:
         try:

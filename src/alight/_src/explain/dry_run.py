@@ -57,6 +57,9 @@ class Unwatched:
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Do nothing."""
 
+    def order(self, values: Sequence[Value]) -> None:
+        """Return None: nothing is leased."""
+
 
 class _Requests(Unwatched):
     """Notes the requests that run while a body is recorded."""

@@ -70,10 +70,11 @@ class Op:
     element (reduction, scan: input element); ``special`` marks a transcendental, which costs what
     the profile says and not a count of flops. ``ulp`` bounds the error of ``body`` in units in the
     last place of the true value; 0 means NumPy's bits; ``plane_ulp`` bounds that of complex numbers
-    where real ones have none. Where a result is what remains of larger terms,
-    ``against(*operands)`` gives these, and theirs are the units; ``plane_loss(*operands)`` gives
-    how many units each of a complex result's bound is. ``bound(n)`` bounds a fold of n elements, in
-    units of eps times the sum (product: the product) of the absolute values.
+    where real ones have none (of their lengths: how far from NumPy's they are). Where a result is
+    what remains of larger terms, ``against(*operands)`` gives these, and theirs are the units;
+    ``plane_loss(*operands)`` gives how many units each of a complex result's bound is. ``bound(n)``
+    bounds a fold of n elements, in units of eps times the sum (product: the product) of the
+    absolute values.
 
     ``raises`` are the floating-point errors that NumPy may warn of when it computes the op on
     single and double floats, underflows and signalling NaNs (which no arithmetic makes) apart;

@@ -14,6 +14,7 @@ from alight._core.guard import CallGuard, Entry
 from alight._src.adapt.kernel_trial import FOREGROUND
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
+from alight._src.jit.call_phases import RACES, Phase
 from alight._src.jit.call_signature import Described
 from alight._src.jit.flag_source import FlagSearch
 from alight._src.jit.guard_entries import (
@@ -33,7 +34,7 @@ from alight._src.run.prepared_step import kernel_at_hand
 from alight.device import HOST_DEVICE
 from alight.errors import PlanError
 
-__all__ = ["Answering", "Missed", "is_made"]
+__all__ = ["Answering", "Missed", "kernels_there"]
 
 # How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
 # some 20 µs, so that after this much work it stays under 1 %.
@@ -71,7 +72,7 @@ class Answering(CallGuard):
         if not _racing.acquire(blocking=False):
             return
         try:
-            if missed.site.shortcut is None:
+            if missed.site.phase in RACES:
                 self._race(missed, program)
         finally:
             _racing.release()
@@ -88,7 +89,7 @@ class Answering(CallGuard):
         if not all(map(_at_hand, launchable.steps)):
             return
         # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
-        lost = site.verdict == "ours"
+        lost = site.phase is Phase.PLAN_LEADS
         theirs = site.theirs[0] if site.theirs else site.last_seconds
         laps, under = site.laps, POLICY.get()
         if laps is None or laps.left(program):
@@ -124,10 +125,9 @@ class Answering(CallGuard):
             return
         seconds = min(laps.kernel)
         site.raced(seconds < beaten)
-        if site.shortcut:
+        if site.phase is Phase.ON_KERNELS:
             entry.take()
             program.plan = plan  # the same bits from now on, also where the guard hands over
-            site.verdict = "ours"
             decisions = measured(launchable, numpy_seconds, seconds)
             watch_entry(entry, launchable, decisions, program.site)
             self.answer(missed.learned, site, entry)
@@ -171,7 +171,7 @@ class Answering(CallGuard):
     def hear(self, learned: Learned, site: Site) -> None:
         """Take over what was timed of NumPy's way without Python."""
         answer = learned.answers.get(id(site))
-        if answer is not None and not site.shortcut:
+        if answer is not None and site.phase is not Phase.ON_KERNELS:
             calls, seconds = answer.take()
             if calls:
                 site.ran_theirs(seconds / calls, calls)
@@ -203,23 +203,14 @@ class Answering(CallGuard):
         self.answer(missed.learned, missed.site, entry)
 
 
-def is_made(site: Site, program: HostProgram | None) -> bool:
-    """Tell whether NumPy should have the call because a program's kernels are still being made.
-
-    Running the program with NumPy in their place would take longer. Where some were there at its
-    first run, and gave bits that NumPy does not, it goes on so.
-    """
-    if program is None or site.verdict is not None or site.ours:
-        return False
-    there = [
+def kernels_there(program: HostProgram) -> list[bool]:
+    """Return of each kernel of a program's plan whether it is there; what is not is being made."""
+    return [
         kernel_at_hand(step)
         for step in program.plan.steps
         if isinstance(step, LaunchStep)
         and (step.device, step.implementation) == (HOST_DEVICE, "generated")
     ]
-    if site.making is None:
-        site.making = site.exact or not any(there)
-    return site.making and not all(there)
 
 
 def _at_hand(step: LaunchStep) -> bool:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from alight._core import OPERANDS, Data, Layout, Value, layout_of
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.config.loading import config
 from alight._src.fp_warnings.categories import is_worded, wanted_of
@@ -17,12 +18,17 @@ from alight._src.ir.group import Graph
 from alight._src.jit.lease import NdArray, window_of
 from alight._src.jit.replay import Argument, Fresh, Leaf, Program, Tree
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
-from alight._src.record.leased import Move, Window, put_back
+from alight._src.record.leased import Move, Window, one_after_the_other, put_back
 from alight._src.record.pending import foreign
 from alight._src.run import evaluate
+from alight._src.run.execute import WriteOrder
 from alight.device import HOST_DEVICE
 
-__all__ = ["HostProgram", "Launchable", "Written", "called", "watching"]
+__all__ = ["HostProgram", "Launchable", "NothingWritten", "Written", "called", "watching"]
+
+
+class NothingWritten(Exception):
+    """Raised where a program cannot be run to its end, and its arguments are as they were."""
 
 
 class Written(NamedTuple):
@@ -77,7 +83,10 @@ class HostProgram(Program):
         nodes: tuple[tuple[Any, Any], ...],
         form: Any,
         writes: tuple[Written, ...] = (),
+        spans: tuple[tuple[int, int], ...] = (),
     ) -> None:
+        """``spans``: of each argument that is written the first and the last time, in the body's
+        order."""
         super().__init__(prepared, leaves, nodes, form)
         # Once it was asked for: the plan in generated kernels, and these if it is nothing else.
         self.generated: tuple[Plan, Launchable | None] | None = None
@@ -86,6 +95,8 @@ class HostProgram(Program):
         self.writes = writes
         # Whether a call must not be done twice: it changes an argument, or prints.
         self.once = bool(writes) or "print" in modes
+        ordered = [writes[number] for number in one_after_the_other(spans)]
+        self._order = tuple([(self._inputs(w.number), w.value) for w in ordered])
         # Whether NumPy may warn of something whatever the state around the call is.
         self.warns = "warn" in modes or is_worded(self.graph)
 
@@ -95,11 +106,27 @@ class HostProgram(Program):
         all is done."""
         return not self.warns or when_to_warn() in ("later", "never")
 
+    def _inputs(self, number: int) -> frozenset[int]:
+        """Return which inputs of the plan lie in an argument."""
+        leaves = enumerate(self.leaves)
+        return frozenset([n for n, leaf in leaves if type(leaf) is Leaf and leaf.number == number])
+
     def run(self, arrays: Sequence[NdArray]) -> Any:
-        """Return the results for these arrays; what the body assigns is in them afterwards."""
+        """Return the results for these arrays; what the body assigns is in them afterwards.
+
+        Whatever ends it leaves them with what the body had written by some time; where one of its
+        operations does, before anything was written, `NothingWritten` is raised.
+        """
+        order = WriteOrder(self._order) if self.writes else None
         # A block that ignores warnings is still open when a replay ends.
         with at_the_call() if self.warns else nullcontext():
-            kept = self.compute([foreign(array, leased=True)[0] for array in arrays])
+            values = [foreign(array, leased=True)[0] for array in arrays]
+            try:
+                kept = self.compute(values, order)
+            except failures() as error:
+                if order is None or order.begun:
+                    raise
+                raise NothingWritten from error
         if self.writes:
             put_back([move for w in self.writes for move in _moves(w, arrays[w.number], kept)])
         return self.build(self.form, arrays, kept, {})

@@ -18,6 +18,7 @@ from alight._src.jit.exchange import attributes
 from alight._src.jit.scalar import Scalar
 from alight._src.plan.plan import Plan
 from alight._src.run import evaluate
+from alight._src.run.execute import WriteOrder
 
 __all__ = ["SCALARS", "Argument", "Fixed", "Fresh", "Leaf", "Making", "NotKept", "Program", "Tree"]
 
@@ -93,9 +94,9 @@ class Program:
         self.form = form
         self._outputs = frozenset(prepared.graph.outputs)
 
-    def compute(self, bases: list[Any]) -> dict[int, Value]:
+    def compute(self, bases: list[Any], order: WriteOrder | None = None) -> dict[int, Value]:
         """Return the outputs by number, computed of the values of the arguments. That list is used
-        up: a value that is written in place must be held by nobody else."""
+        up: a value that is written in place must be held by nobody else, and in its turn."""
         values: list[Value | None] = []
         for leaf in self.leaves:
             if type(leaf) is Leaf:
@@ -121,7 +122,7 @@ class Program:
                 kept[number] = shell
             values.append(shell)
             del shell
-        evaluate.replay(self.plan, values)
+        evaluate.replay(self.plan, values, order)
         for value in kept.values():
             if value.error is not None:
                 error, value.error = value.error, None

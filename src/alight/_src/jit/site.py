@@ -1,18 +1,34 @@
-"""Which way is the faster one for a kind of call: NumPy's own, or alight's. Found by timing
-both."""
+"""Which way is the faster one for a kind of call: NumPy's own, or alight's. Found by timing both:
+figures are kept here, and what they say is an event that leads to another phase."""
 
 from __future__ import annotations
 
+import threading
 from bisect import insort
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from typing import Any
 
 from alight._src.adapt.kernel_trial import CLEAR, FOREGROUND, RUNS
+from alight._src.base.at_fork import renewed
 from alight._src.base.formatting import readable_seconds
+from alight._src.jit.call_phases import (
+    FORCED,
+    NUMPYS,
+    OPEN,
+    OURS,
+    WAYS,
+    Event,
+    Phase,
+    Way,
+    next_phase,
+)
 from alight._src.jit.host_program import HostProgram
+from alight._src.jit.trace import Trace
 from alight._src.plan.plan import Foregone
 
-__all__ = ["LAPS", "PROGRAMS", "Laps", "Site"]
+__all__ = ["LAPS", "PROGRAMS", "Bits", "Laps", "Site"]
 
 # How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every
 # call would trace at every call; a handful of alternating settings is what real callers have.
@@ -66,69 +82,78 @@ class Laps:
         return count >= LAPS or (count >= _WARM and min(self.kernel) * CLEAR < others)
 
 
+class Bits(Enum):
+    """Whether alight's way gives NumPy's bits, which says how NumPy may be timed."""
+
+    SAME = auto()  # in turns with ours, its results delivered
+    OTHER = auto()  # beside ours, its results thrown away
+    PASSING = auto()  # in turns: ours is planning for the most part, and so bound to lose
+
+
+# Ways that ask for no more than the phase.
+_PLAIN = frozenset(Way) - {Way.NUMPY_FOR_NOW, Way.WHEN_MADE, Way.TURNS}
+
+_changing = renewed(globals(), "_changing", threading.Lock)
+
+
 class Site:
-    """One kind of call of one function: how long each way took, and which of them is taken."""
+    """One kind of call of one function: its phase, how long each way took, and its programs."""
 
     __slots__ = (
-        "cold",
-        "exact",
-        "foregone",
-        "idle",
-        "kind",
-        "laps",
-        "last_seconds",
-        "making",
-        "ours",
-        "planned",
-        "programs",
-        "shortcut",
-        "spent_seconds",
-        "theirs",
-        "told",
-        "tries",
-        "verdict",
-        "waiting",
+        "bits", "kind", "lacks", "laps", "last_seconds", "ours", "phase", "programs",
+        "spent_seconds", "theirs", "tries",
     )  # fmt: skip
 
-    def __init__(self, waiting: bool = False, kind: Any = None) -> None:
+    def __init__(self, phase: Phase = Phase.COLD, kind: Any = None) -> None:
+        self.phase = phase
         self.kind = kind  # how large its arguments are, in powers of two
-        # Nothing in it is large enough to be worth planning op by op: NumPy has it until there is
-        # time to look whether the whole of it is.
-        self.waiting = waiting
-        self.cold = 0  # runs of ours that made plans
-        self.exact = True  # both ways give the same bits
-        # What its plans lack by not having devices that may still be opened: until then each call
-        # is told of, whichever way it takes.
-        self.foregone: tuple[Foregone, ...] = ()
-        # Whether NumPy has it while kernels of its program are made; None: not asked yet.
-        self.making: bool | None = None
-        self.planned = False  # planning takes so much of our way that NumPy should have had it
+        self.bits = Bits.SAME
         self.ours: list[float] = []  # seconds of the quickest runs, in order
         self.theirs: list[float] = []
         self.spent_seconds = 0.0  # all that went into calls of this kind
         self.last_seconds = 0.0
-        self.verdict: str | None = None  # "ours" or "numpy"
-        # Nothing was recorded where the policy leaves no choice: each op is below the floor, which
-        # does not ask what is forced.
-        self.idle = False
-        self.told = False  # the log has been told that NumPy has it
+        self.lacks: tuple[Foregone, ...] = ()  # devices that its plans do without
+        self.laps: Laps | None = None  # of the race that its kernels are in
         self.programs: OrderedDict[Any, HostProgram] = OrderedDict()
         self.tries = 0
-        self.laps: Laps | None = None  # of the race that decides of the way without Python
-        # The way without Python: None until it was tried, then whether it is taken.
-        self.shortcut: bool | None = None
+
+    # -- phases -----------------------------------------------------------------------------------
+    def came(self, *events: Event) -> None:
+        """Note what has happened, one after the other."""
+        with _changing:
+            for event in events:
+                self.phase = next_phase(self.phase, event)
+
+    def way(
+        self, program: HostProgram | None, ops: float | None, made: Callable[[HostProgram], bool]
+    ) -> Way:
+        """Return how a call is answered, with one of the two in the place of turns.
+
+        ``ops``: what a trace would record at most, None where it could not be replayed; ``made``
+        tells whether a program's kernels are all there.
+        """
+        way = WAYS[self.phase]
+        if way in _PLAIN:
+            return way
+        if way is Way.NUMPY_FOR_NOW:
+            if self.phase is Phase.WAITING and not self.waits(ops):
+                self.came(Event.PAYS)
+            elif self.phase is Phase.NUMPY_LEADS and program is None and self.laps is None:
+                self.came(Event.OTHER_SCALARS)
+            return WAYS[self.phase]
+        if way is Way.WHEN_MADE and program is not None and not made(program):
+            return Way.NUMPY_FOR_NOW
+        if not self.numpys_turn():
+            return Way.OURS_TIMED
+        return Way.NUMPY_TOLD if self.phase is Phase.LACKING else Way.TURNS
 
     def raced(self, won: bool) -> None:
-        """Note whether the way without Python is taken; a race that went on for that is over."""
-        self.shortcut, self.laps = won, None
+        """Note whether the guard launches its kernels; a race that went on for that is over."""
+        self.laps = None
+        self.came(Event.KERNELS_WON if won else Event.KERNELS_OUT)
 
     def waits(self, ops: float | None) -> bool:
-        """Tell whether NumPy should have this call too, before alight's way is tried at all.
-
-        ``ops``: what a trace would record at most, None where it could not be replayed.
-        """
-        if not self.waiting:
-            return False
+        """Tell whether NumPy should have this call too, before alight's way is tried at all."""
         if len(self.theirs) < _WARM:
             return True
         trying = _BODY_FACTOR * self.theirs[0]
@@ -136,14 +161,35 @@ class Site:
             count = min(ops, self.theirs[0] / _NUMPY_SECONDS)
             trying = max(FOREGROUND.trace_seconds, _TRACE_SECONDS * count)
         # Once NumPy has taken as long as trying would, waiting on costs no less.
-        self.waiting = not FOREGROUND.allows(trying) and self.spent_seconds < trying
-        return self.waiting
+        return not FOREGROUND.allows(trying) and self.spent_seconds < trying
 
-    @property
-    def settled(self) -> bool:
-        """Tell whether calls of this kind go the way they will go from now on."""
-        decided = self.verdict is not None and not self.foregone
-        return decided and (self.shortcut is not None or not self.programs)
+    def traced(
+        self,
+        trace: Trace,
+        program: HostProgram | None,
+        there: Sequence[bool],
+        gains: bool,
+        planned: bool,
+    ) -> None:
+        """Note a run of the body on Arrays and the program kept of it, if any.
+
+        ``there``: which of that one's kernels are; ``gains``: something of it is not NumPy's all
+        the same; ``planned``: planning takes so much of our way that NumPy should have had it.
+        """
+        if not trace.exact or self.bits is not Bits.SAME:
+            self.bits = Bits.PASSING if planned else Bits.OTHER
+        events = [Event.NOT_KEPT if program is None else Event.KEPT]
+        # To run it with NumPy in the place of kernels would take longer than NumPy. Where some were
+        # there at the first run, and gave bits that NumPy does not, it goes on so.
+        unmade = not all(there) and (self.bits is Bits.SAME or not any(there))
+        if unmade and not self.ours:
+            events.append(Event.UNMADE)
+        if trace.foregone:
+            self.lacks = tuple(trace.foregone)
+            events.append(Event.LACKS)
+        if not gains:
+            events.append(Event.NO_GAIN)
+        self.came(*events)
 
     def may_trace(self) -> bool:
         """Tell whether one more trace may give a program that is used again."""
@@ -164,17 +210,11 @@ class Site:
             self.tries = max(0, self.tries - 1)
         return found
 
+    # -- figures ----------------------------------------------------------------------------------
     def numpys_turn(self) -> bool:
-        """Tell whether NumPy's way should be timed now.
-
-        Where it gives other bits its result is not delivered in turn with ours, unless ours is
-        planning for the most part and so bound to lose.
-        """
-        return (
-            self.verdict is None
-            and (self.exact or self.planned)
-            and self.cold > 0
-            and (self.puts_off() or len(self.theirs) < min(RUNS, len(self.ours) + 1))
+        """Tell whether NumPy's way should be timed now, in turn with ours."""
+        return self.bits is not Bits.OTHER and (
+            self.puts_off() or len(self.theirs) < min(RUNS, len(self.ours) + 1)
         )
 
     def puts_off(self) -> bool:
@@ -183,8 +223,8 @@ class Site:
         One run may have met an interrupt; a verdict is for good.
         """
         return (
-            self.verdict is None
-            and (self.exact or self.planned)
+            self.phase in OPEN
+            and self.bits is not Bits.OTHER
             and len(self.ours) == 1
             and bool(self.theirs)
             and self.ours[0] >= self.theirs[0] * _LOST
@@ -194,9 +234,8 @@ class Site:
     def wants_shadow(self) -> bool:
         """Tell whether NumPy's way should be timed beside ours, its result thrown away."""
         return (
-            self.verdict is None
-            and not self.exact
-            and not self.planned
+            self.phase in OPEN
+            and self.bits is Bits.OTHER
             and bool(self.ours)
             and len(self.theirs) < RUNS
             # All of its runs within the share of what these calls took: where others have used
@@ -210,11 +249,10 @@ class Site:
         """Note a run of alight's way; one that had to make its plan says nothing of the next."""
         self.last_seconds = seconds
         self.spent_seconds += seconds
-        if cold:
-            self.cold += 1
-        else:
+        if not cold:
             insort(self.ours, seconds)
             del self.ours[RUNS:]
+            self.came(Event.TIMED)
 
     def ran_theirs(self, seconds: float, runs: int = 1) -> None:
         """Note runs of NumPy's way, by the mean of their seconds."""
@@ -224,7 +262,7 @@ class Site:
 
     def judge(self) -> None:
         """Take the faster way once that is clear; NumPy's where it is not."""
-        if self.verdict is not None or not self.ours or not self.theirs:
+        if self.phase not in OPEN or not self.ours or not self.theirs:
             return
         ours, theirs = self.ours[0], self.theirs[0]
         least = min(len(self.ours), len(self.theirs))
@@ -233,22 +271,38 @@ class Site:
         close = theirs <= ours * CLEAR and ours <= theirs * CLEAR
         if close and least < RUNS:
             return
-        self.verdict = "ours" if ours * _TIE <= theirs else "numpy"
+        self.came(Event.PLAN_WON if ours * _TIE <= theirs else Event.NUMPY_WON)
+
+    # -- what is said of it -----------------------------------------------------------------------
+    @property
+    def taken(self) -> str:
+        """Return which way calls take: "numpy", "alight", or "undecided"."""
+        if self.phase in NUMPYS:
+            return "numpy"
+        return "alight" if self.phase in OURS else "undecided"
 
     @property
     def why(self) -> str:
         """Return why a kind of call takes the way it takes."""
+        if self.phase is Phase.BELOW_FLOOR:
+            return (
+                "every step of it is below the floor, forced or not. "
+                "Fix: alight.policy(floor=0) has it planned"
+            )
+        if self.phase in FORCED:
+            return "the policy says so"
+        numpys = self.phase in NUMPYS
         times = []
         if self.theirs:
             times.append(f"NumPy took {readable_seconds(self.theirs[0])}")
         if self.ours:
             times.append(f"alight {'' if times else 'took '}{readable_seconds(self.ours[0])}")
-        if self.verdict == "numpy" and len(times) < 2:
+        if numpys and len(times) < 2:
             return "alight would have NumPy do every part of it, too"
-        if self.verdict is None and self.waiting:
+        if self.phase is Phase.WAITING:
             times.append("too little for planning: NumPy has it until looking at the whole may pay")
-        elif self.verdict is None:
-            times.append("both ways are still being timed")
-        elif self.verdict == "numpy" and self.ours[0] <= self.theirs[0]:
+        elif numpys and self.ours[0] <= self.theirs[0]:
             times.append("too close to tell")
+        elif self.taken == "undecided":
+            times.append("both ways are still being timed")
         return ", ".join(times)

@@ -9,6 +9,7 @@ from typing import Any
 from alight._core.guard import Entry
 from alight._src.config.loading import current_policy
 from alight._src.jit.array_program import ArrayProgram
+from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import Described
 from alight._src.jit.guard_entries import standing_entry
 from alight._src.jit.host_call import Hosted
@@ -21,6 +22,8 @@ __all__ = ["EXACT_SITES", "Learned", "States"]
 # Kinds of call a function keeps apart by exact shapes, as many as its guard has entries; a function
 # that is given ever new shapes is judged by how large they are, in powers of two.
 EXACT_SITES = 64
+
+_THEIRS = (Phase.WAITING, Phase.NUMPY_LEADS, Phase.ON_NUMPY)
 
 
 class Learned:
@@ -52,6 +55,7 @@ class Learned:
         if site is None:
             least = record_floor() if raced else 0
             small = bool(described.arrays) and all(a.size < least for a in described.arrays)
+            phase = Phase.WAITING if small else Phase.COLD if raced else Phase.FORCED
             sizes = [array.size.bit_length() for array in described.arrays]
             sizes += [number.bit_length() for number in described.integers]
             kind = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
@@ -59,10 +63,10 @@ class Learned:
                 key = kind
                 site = self.sites.get(key)
                 if site is None:
-                    site = Site(small, kind)
+                    site = Site(phase, kind)
                     site.tries = PROGRAMS  # a program is for exact shapes
             else:
-                site = Site(small, kind)
+                site = Site(phase, kind)
             self.sites[key] = site
             if len(self.sites) > 2 * EXACT_SITES:
                 _, gone = self.sites.popitem(last=False)
@@ -76,8 +80,7 @@ class Learned:
         are kept apart by those, and where anything was tried, it won."""
         # of a tuple: other threads may meet new kinds meanwhile
         alike = [site for site in tuple(self.sites.values()) if site.kind == kind]
-        theirs = all([s.verdict == "numpy" or (s.waiting and not s.cold) for s in alike])
-        return theirs and len(self.sites) >= EXACT_SITES and not any([s.foregone for s in alike])
+        return len(self.sites) >= EXACT_SITES and all([s.phase in _THEIRS for s in alike])
 
     def entries(self) -> tuple[Entry, ...]:
         """Return the guard's entries that rest on it."""

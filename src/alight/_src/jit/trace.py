@@ -12,11 +12,13 @@ from alight._src.config.loading import config
 from alight._src.ir.group import same_bits
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.host_program import HostProgram, Written
+from alight._src.jit.lease import Lease
 from alight._src.jit.replay import Argument, Leaf, Making, NotKept
 from alight._src.plan.plan import Foregone, LaunchStep, Plan
 from alight._src.record import storage_io
-from alight._src.record.leased import Window
+from alight._src.record.leased import Window, one_after_the_other
 from alight._src.run import evaluate, residency
+from alight._src.run.execute import WriteOrder
 from alight.device import HOST_DEVICE
 
 __all__ = ["CONSTANT_BYTES", "Trace", "make_program"]
@@ -31,10 +33,12 @@ class Trace:
     """What was asked for while a body ran."""
 
     __slots__ = (
-        "away", "closed", "exact", "foregone", "ours", "requests", "started", "steps", "touched"
+        "_leases", "away", "closed", "exact", "foregone", "ours", "requests", "started", "steps",
+        "touched",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, leases: Sequence[Lease] = ()) -> None:
+        self._leases = leases
         self.away = False  # some of the arguments lie on a device
         self.touched = False  # an element that depends on the arguments was asked for
         self.closed = False  # the body has returned: what runs now is the work itself
@@ -69,6 +73,22 @@ class Trace:
             elif isinstance(step, LaunchStep) and step.device != HOST_DEVICE:
                 self.exact, self.ours = False, True
 
+    def order(self, values: Sequence[Value]) -> WriteOrder | None:
+        """Return in which order a request for these values may write into leased memory: each piece
+        of it in its turn, and once those before it have their last version."""
+        written = []
+        for lease in self._leases:
+            leased, version = lease.leased, lease.storage.value
+            if leased.span is not None and not leased.holds(version.data):
+                own = [n for n, v in enumerate(values) if v.op is None and leased.holds(v.data)]
+                last = [n for n, v in enumerate(values) if v is version]
+                written.append((leased.span, frozenset(own), last[0] if last else -1))
+            del version
+        if not written:
+            return None
+        numbers = one_after_the_other([span for span, _, _ in written])
+        return WriteOrder([written[number][1:] for number in numbers])
+
     def undisturbed(self) -> bool:
         """Tell whether nobody but this call's own requests evaluated anything meanwhile."""
         return evaluate.requests() - self.started == self.requests
@@ -102,11 +122,13 @@ class _Making(Making):
         self.leases = leases.leases
 
     def program(self, result: Any, default_errstate: Any) -> HostProgram:
-        written = []
+        written, spans = [], []
         for number, lease in enumerate(self.leases):
             value = lease.storage.value
             if value.op is not None:
                 written.append((number, value, lease.leased.windows))
+                assert lease.leased.span is not None
+                spans.append(lease.leased.span)
             elif not lease.leased.holds(value.data):
                 raise NotKept
         for _, value, windows in written:
@@ -120,7 +142,8 @@ class _Making(Making):
             Written(number, self.number(value), tuple(map(self._masked, windows)))
             for number, value, windows in written
         ]
-        return HostProgram(prepared, leaves, nodes, self.numbered(form), tuple(writes))
+        own = self.numbered(form)
+        return HostProgram(prepared, leaves, nodes, own, tuple(writes), tuple(spans))
 
     def _masked(self, window: Window) -> Window:
         mask = window.mask

@@ -128,12 +128,6 @@ class Contents(Versions):
         """Return the name of the buffer that a place lies in."""
         return self._buffer(place.arena, place.bytes).name
 
-    def touches(self, place: Place) -> bool:
-        """Tell whether some buffer has bytes of a place."""
-        wanted = place.bytes
-        there = self._buffers.get(place.arena, ())
-        return any(b.low < wanted.high and wanted.low < b.high for b in there)
-
     def _buffer(self, arena: Arena, wanted: ByteSet) -> _Buffer:
         nearest = None
         for buffer in reversed(self._buffers.get(arena, ())):
@@ -167,6 +161,14 @@ class Contents(Versions):
     def holds(self, value: Hashable, place: Place) -> None:
         """Look whether a value lies at a place, or will once all is done that was submitted."""
         self._look(value, place, ordered=False)
+
+    def has_value(self, value: Hashable, place: Place) -> bool:
+        """Tell whether a value lies at a place."""
+        try:
+            self._look(value, place, ordered=False)
+        except PlanError:
+            return False
+        return True
 
     def read(self, value: Hashable, place: Place) -> None:
         """Look whether a value lies at a place when it is read there."""

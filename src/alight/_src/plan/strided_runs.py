@@ -111,11 +111,8 @@ def _one(found: Strided | None) -> tuple[Strided, ...]:
     return () if found is None else (found,)
 
 
-def _periodic(low: int, high: int, like: Strided, runs: Runs) -> tuple[Strided, ...]:
-    """Return runs that come again as another's do."""
-    if not runs:
-        return ()
-    return _one(clipped(Strided(low, high, like.period, like.origin, runs), low, high))
+def _periodic(low: int, high: int, period: int, origin: int, runs: Runs) -> tuple[Strided, ...]:
+    return _one(clipped(Strided(low, high, period, origin, runs), low, high)) if runs else ()
 
 
 def _together(a: Strided, b: Strided, low: int, high: int, keep: bool) -> Iterable[Strided]:
@@ -128,7 +125,7 @@ def _together(a: Strided, b: Strided, low: int, high: int, keep: bool) -> Iterab
     if whole <= apart:
         shift = (b.origin - a.origin) % period
         runs = combine(_often(a, period), _turned(_often(b, period), shift, period))
-        return _periodic(low, high, a._replace(period=period), runs)
+        return _periodic(low, high, period, a.origin, runs)
     return [Strided(*run) for run in combine(_between(a, low, high), _between(b, low, high))]
 
 

@@ -19,7 +19,7 @@ from alight._src.fp_warnings.filters import recording_errstate
 from alight._src.ir.ops import OPS
 from alight._src.record import operators, storage_io
 from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_writeable
-from alight._src.record.conversions import astype, copy_of
+from alight._src.record.conversions import astype, copy_of, refuse_as_index
 from alight._src.record.indexing import getitem, setitem
 from alight._src.record.methods import ArrayMethods
 from alight._src.record.numpy_fallback import array_of, stands_for_scalar, taken, wrap
@@ -182,15 +182,20 @@ class Array(ArrayMethods):
     # -- exits ------------------------------------------------------------------------------------
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         storage_io.raise_dropped(self)
+        if not self.size and dtype is None:
+            refuse_as_index(self, sys._getframe(1))
         if copy:
-            return np.array(storage_io.host(self), dtype=dtype, copy=True)
+            return np.array(storage_io.looked_at(self), dtype=dtype, copy=True)
         if dtype is not None and np.dtype(dtype) != self.dtype:
-            return np.array(storage_io.host(self), dtype=dtype, copy=copy)  # and NumPy's error
+            found = storage_io.looked_at(self)
+            return np.array(found, dtype=dtype, copy=copy)  # and NumPy's error
         return storage_io.export(self)
 
     def _for_buffer(self) -> np.ndarray[Any, Any]:
         storage_io.forget_dropped()
         try:
+            if not self.size:
+                refuse_as_index(self, sys._getframe(1))
             return self.__array__()
         except failures() as error:
             if not (NATIVE and from_signal(error)):  # the native core sees to those
@@ -235,10 +240,10 @@ class Array(ArrayMethods):
         return storage_io.export(self).data
 
     def __reduce__(self) -> Any:
-        return _pickled(storage_io.host(self)).__reduce__()
+        return _pickled(storage_io.looked_at(self)).__reduce__()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _pickled(storage_io.host(self)).__reduce_ex__(protocol)
+        return _pickled(storage_io.looked_at(self)).__reduce_ex__(protocol)
 
     # Under `alight run` plain ndarrays, as pickles are everywhere: for who knows of no other.
     def __copy__(self) -> Any:
@@ -255,12 +260,22 @@ class Array(ArrayMethods):
         """Return the elements as nested Python lists."""
         return storage_io.looked_at(self).tolist()
 
+    def tobytes(self, *args: Any, **kwargs: Any) -> bytes:
+        """Return the elements as bytes, in C order unless another is named."""
+        return storage_io.looked_at(self).tobytes(*args, **kwargs)
+
+    def tofile(self, *args: Any, **kwargs: Any) -> None:
+        """Write the elements to a file, as bytes or as text with a separator."""
+        storage_io.looked_at(self).tofile(*args, **kwargs)
+
     def __bool__(self) -> bool:
-        return _number(bool, self)
+        found = storage_io.looked_at(self)
+        return _number(bool, found) if found.ndim else bool(found)
 
     def __int__(self) -> int:
         try:
-            return _number(int, self)
+            found = storage_io.looked_at(self)
+            return _number(int, found) if found.ndim else int(found)
         except failures(TypeError) as error:
             if (real := _real_part(self)) is not None:
                 return int(real)
@@ -272,14 +287,16 @@ class Array(ArrayMethods):
 
     def __float__(self) -> float:
         try:
-            return _number(float, self)
+            found = storage_io.looked_at(self)
+            return _number(float, found) if found.ndim else float(found)
         except failures(TypeError):
             if (real := _real_part(self)) is None:
                 raise
             return real
 
     def __complex__(self) -> complex:
-        return _number(complex, self)
+        found = storage_io.looked_at(self)
+        return _number(complex, found) if found.ndim else complex(found)
 
     def __trunc__(self) -> int:
         # NumPy's scalars have it, and its arrays not.
@@ -354,12 +371,9 @@ class Array(ArrayMethods):
         return exit_to_numpy(func, args, kwargs)
 
 
-def _number(kind: Callable[[Any], _Number], array: Array) -> _Number:
-    """Return what Python makes of an array that stands where a number is wanted."""
-    found = storage_io.looked_at(array)
-    # Of what has axes NumPy refuses some and warns of others: at the program's line.
-    if found.ndim == 0:
-        return kind(found)
+def _number(kind: Callable[[Any], _Number], found: np.ndarray[Any, Any]) -> _Number:
+    """Return what Python makes of an array with axes that stands where a number is wanted: NumPy
+    refuses some and warns of others, at the program's line."""
     return call_there(kind, (found,), {})  # type: ignore[no-any-return]
 
 

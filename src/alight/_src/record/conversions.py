@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from opcode import opmap
+from types import FrameType
 from typing import Any
 
 from alight._core import ArrayBase, Value, make_layout
@@ -25,7 +27,9 @@ from alight._src.record.storage_io import apply_view
 from alight._src.record.ufunc_calls import exit_to_numpy, make, wrap
 from alight._src.run import evaluate
 
-__all__ = ["astype", "copy_of", "made_of", "reshape", "seen"]
+__all__ = ["astype", "copy_of", "made_of", "refuse_as_index", "reshape", "seen"]
+
+_READS = opmap.get("BINARY_SUBSCR")
 
 
 def astype(
@@ -112,3 +116,19 @@ def _plain(shape: Any) -> Any:
             [operator.index(storage_io.host(n)) if isinstance(n, ArrayBase) else n for n in shape]
         )
     return shape
+
+
+def refuse_as_index(array: Any, frame: FrameType) -> None:
+    """Raise for what has no elements where an ndarray is read by it, and NumPy would take it for
+    integers: it does with all that is empty and no ndarray, and says nothing."""
+    kind = array.dtype.kind
+    if kind in "iu" or frame.f_code.co_code[frame.f_lasti] != _READS:
+        return
+    if kind != "b":
+        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    if array.ndim != 1:  # as integers one axis of it would select what it does as a mask
+        raise IndexError(
+            f"NumPy takes an Array of no elements, here a mask of shape {array.shape}, for "
+            "integers where it is the index of an ndarray. Fix: make the mask an ndarray, by "
+            "numpy.asarray(mask), or the ndarray an Array, by alight.asarray."
+        )

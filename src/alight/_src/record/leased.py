@@ -11,10 +11,10 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import count, repeat, zip_longest
 from typing import Any, NamedTuple
 
-from alight._core import Data, Layout, Storage, Value
+from alight._core import Data, Layout, Storage, Value, copy_where
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record.pending import COPY, VIEW, WRITE, elementwise, pend
@@ -22,7 +22,7 @@ from alight._src.record.result_strides import dense_like
 from alight._src.run import evaluate
 from alight._src.run.leased_memory import Held
 
-__all__ = ["Leased", "Move", "Window", "apart", "bring_home", "put_back"]
+__all__ = ["Leased", "Move", "Window", "apart", "bring_home", "one_after_the_other", "put_back"]
 
 NdArray = np.ndarray[Any, Any]
 
@@ -45,11 +45,26 @@ class Move(NamedTuple):
     windows: Sequence[Window]
 
 
+_writes = count()
+
+
+def one_after_the_other(spans: Iterable[tuple[int, int]]) -> list[int]:
+    """Return which of these spans of writes come one after the other, the first first, with none
+    in between."""
+    ordered = sorted([(span, number) for number, span in enumerate(spans)])
+    found = []
+    for (span, number), after in zip_longest(ordered, ordered[1:]):
+        if after is not None and after[0][0] < span[1]:
+            break
+        found.append(number)
+    return found
+
+
 class Leased:
     """One piece of the caller's memory: the ndarrays in it, each with the array for it, and what
     was written of it since it held the current version."""
 
-    __slots__ = ("_array", "_data", "_layout", "_thread", "_windows", "members")
+    __slots__ = ("_array", "_data", "_layout", "_thread", "_windows", "members", "span")
 
     def __init__(self, value: Value, members: Iterable[tuple[weakref.ref[Any], NdArray]]) -> None:
         self.members = tuple(members)
@@ -64,6 +79,8 @@ class Leased:
         self._data.thread = self._thread
         # Masks are storages, as what is pending is then done before what it reads is written.
         self._windows: dict[tuple[int, Layout], Storage | None] = {}
+        # The first and the last write, by the order of all that the process records.
+        self.span: tuple[int, int] | None = None
 
     def holds(self, data: Data | None) -> bool:
         """Tell whether these are the caller's bytes."""
@@ -78,6 +95,8 @@ class Leased:
     def wrote(self, offset: int, layout: Layout, mask: Value | None) -> None:
         """Note that a window is written, where the mask is true."""
         windows = self._windows
+        last = next(_writes)
+        self.span = (last if self.span is None else self.span[0]), last
         place, whole = (offset, layout), (0, self._layout)
         for covering in (whole, place):
             if covering in windows and windows[covering] is None:
@@ -141,11 +160,7 @@ def put_back(moves: Sequence[Move]) -> None:
             sources.append(_at(source, version, window))
             masks.append(True if window.mask is None else _lasting(window.mask))
     # Signals are looked at between instructions of Python's, of which this loop has none.
-    deque(map(_copy, targets, sources, repeat("same_kind"), masks), maxlen=0)
-
-
-# NumPy's function itself: about the public one it asks a function in Python.
-_copy: Any = np.copyto._implementation  # type: ignore[attr-defined]
+    deque(map(copy_where, targets, sources, repeat("same_kind"), masks), maxlen=0)
 
 
 def _lasting(value: Value) -> NdArray:

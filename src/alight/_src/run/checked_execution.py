@@ -3,12 +3,19 @@
 Addresses and the commands that backends are given tell where values lie; of the program's objects
 nothing is held, since whether bytes may be written in place depends on who holds them. What is
 wrong is raised once the plan has run: no fallback may hide it.
+
+A run that an interrupt or an error breaks off is looked at where it stands, the step at work apart,
+of which it is not known how far it came. Every value that is there holds what it is, so that the
+graph can be asked again; and each piece of leased memory holds what it held before or one of its
+versions: of what the program wrote there the first writes, in its order, and no others. Two
+arguments may have come differently far. A step that fails by itself breaks nothing off: what it was
+to make, and what is made of that, is not there, and all else is looked at as ever.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -18,7 +25,7 @@ from alight._src.base.originals import np
 from alight._src.ir.group import Graph
 from alight._src.plan.check import check_plan, read_once, step_name
 from alight._src.plan.contents import HOST_ARENA, Contents, Mark, Operand, Place
-from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
+from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep, WriteStep
 from alight._src.run import execute
 from alight._src.run.leased_memory import thread_of
 from alight._src.run.prepared_step import ready_of
@@ -63,7 +70,8 @@ class CheckedExecution(execute.Execution):
     """One run of a plan, followed."""
 
     __slots__ = (
-        *("_arenas", "_constants", "_homes", "_landed", "_leaves", "_marks", "_now", "_written"),
+        *("_arenas", "_constants", "_homes", "_indices", "_landed", "_leaves", "_marks", "_now"),
+        *("_leased", "_turn", "_written"),
         *("fault", "memory", "thread", "within"),
     )
 
@@ -81,6 +89,9 @@ class CheckedExecution(execute.Execution):
         # Of memory that is not all of its bytes, or another thread's, by id and address.
         self._arenas: dict[tuple[int, int], Hashable] = {}
         self._now: LaunchStep | WriteStep | None = None  # who has backends do what they do
+        self._indices = {id(step): index for index, step in enumerate(plan.steps)}
+        self._turn = 0  # the step at work
+        self._leased: dict[int, Place] = {}  # by the input that is the first of its versions
         self._landed: list[int] = []  # where downloads of the step have come to
         self._written: Sequence[tuple[Place, ...]] = ()
         for backend in made():
@@ -135,6 +146,9 @@ class CheckedExecution(execute.Execution):
             for number, value in users:
                 if value.layout is data.layout and not value.offset:
                     self._homes[number] = key
+                    if thread_of(data) is not None:
+                        arena, start = self._lies("host", data)
+                        self._leased[number] = Place(arena, start, data.layout)
                 memory.name(number, f"%{number}")
                 memory.view(number, own, value.offset)
                 self._leaves.append((number, ref(value)))
@@ -165,6 +179,11 @@ class CheckedExecution(execute.Execution):
         before, following.run = following.run, self
         try:
             super().run()
+        except BaseException as error:
+            self._follow(self._broken_off)
+            if self.fault is not None:
+                raise self.fault from error
+            raise
         finally:
             following.run = before
         self.memory.step = "at the end"
@@ -172,16 +191,47 @@ class CheckedExecution(execute.Execution):
         if self.fault is not None:
             raise self.fault
 
+    def _broken_off(self) -> None:
+        """Look whether what is there can be asked for again, and arguments hold what a program had
+        written by then."""
+        memory, steps = self.memory, self.plan.steps
+        memory.host()
+        memory.step = f"broken off {memory.step}"
+        unsure: set[int] = set()
+        written: dict[int, list[int]] = {number: [number] for number in self._leased}
+        if self._turn < len(steps):
+            step = steps[self._turn]
+            unsure.update(self.plan.dead[self._turn], _made_by(step))
+            if isinstance(step, WriteStep):
+                unsure.add(step.old)
+                written.pop(step.home, None)
+        for number in range(len(self.values)):
+            if number not in unsure:
+                self._know(number)
+                self._whole(number)
+        self._kept(unsure)
+        for step in steps[: self._turn]:
+            if isinstance(step, WriteStep) and step.home in written:
+                written[step.home].append(step.target)
+        for number, versions in written.items():
+            place = self._leased[number]
+            if not any(memory.has_value(version, place) for version in versions):
+                memory.refuse("leased memory holds none of its versions", None, number)
+
     def _end(self) -> None:
         """Look whether outputs are there, and what others still hold is as it was."""
         self.memory.host()
         for number in self.plan.outputs:
             self._whole(number)
+        self._kept(())
+
+    def _kept(self, unsure: Collection[int]) -> None:
+        """Look whether what others still hold is as it was."""
         for number, reference in self._leaves:
             value = reference()
-            if value is not None and value.data is not None:
+            if value is not None and value.data is not None and number not in unsure:
                 for place in self._holders(value.data, value.offset, value.layout):
-                    self._holds(number, place)
+                    self.memory.holds(number, place)
 
     def _follow(self, look: Callable[..., None], *args: Any) -> None:
         """Look at something; keep the first fault, after which no more is known."""
@@ -191,9 +241,9 @@ class CheckedExecution(execute.Execution):
             except PlanError as error:
                 self.fault = error
 
-    def _step(self, step: LaunchStep | ViewStep | WriteStep, dead: Sequence[int]) -> None:
-        index = next(i for i, one in enumerate(self.plan.steps) if one is step)
-        self.memory.step = step_name(index, step)
+    def _step(self, step: Step, dead: Sequence[int]) -> None:
+        self._turn = self._indices[id(step)]
+        self.memory.step = step_name(self._turn, step)
         self.memory.host()
         super()._step(step, dead)
         if isinstance(step, ViewStep):
@@ -233,16 +283,7 @@ class CheckedExecution(execute.Execution):
     def _whole(self, number: int) -> None:
         """Look whether all copies of a value hold it."""
         for place in self._places(number):
-            self._holds(number, place)
-
-    def _holds(self, number: int, place: Place) -> None:
-        """Look whether a copy of a value holds it. Host memory that no step was seen to make, such
-        as what NumPy's functions return, is taken as it is."""
-        if place.arena == HOST_ARENA and place.layout.nbytes and not self.memory.touches(place):
-            low = place.start
-            name = "memory that NumPy made"
-            self.memory.add(HOST_ARENA, low, low + place.layout.nbytes, name, number)
-        self.memory.holds(number, place)
+            self.memory.holds(number, place)
 
     def _launch(self, step: LaunchStep) -> None:
         ready = ready_of(step)
@@ -471,6 +512,10 @@ class CheckedExecution(execute.Execution):
     def _at(self, where: Device, operand: base.Operand) -> Place:
         arena, start = self._lies(where.space, operand.buffer)
         return Place(arena, start + operand.offset, operand.layout)
+
+
+def _made_by(step: Step) -> tuple[int, ...]:
+    return step.outputs if isinstance(step, LaunchStep) else (step.target,)
 
 
 def _is_whole(data: Data) -> bool:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from alight._src.ir.group import Graph, Group
     from alight._src.plan.plan import Estimate, Facts, Foregone, Plan
     from alight._src.plan.size_classes import Cuts
+    from alight._src.run.execute import WriteOrder
 
 # What plans, and what runs plans, is imported where it is needed (40 ms): a program whose arrays
 # are small, or that has no profile, plans nothing.
@@ -113,6 +114,9 @@ class Watcher(Protocol):
 
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Note that a request is about to run a plan on these leaves."""
+
+    def order(self, values: Sequence[Value]) -> WriteOrder | None:
+        """Return in which order a request for these values may write into leased memory."""
 
 
 class _Watch(threading.local):
@@ -240,8 +244,8 @@ def host_array(value: Value) -> np.ndarray[Any, Any]:
     if data.layout is layout and value.offset == 0 and data.array is not None:
         return data.array
     # Where it begins tells an empty array from others; of no rows of three columns, the second lies
-    # behind the end.
-    offset = value.offset if layout.size else min(value.offset, data.raw.nbytes)
+    # behind the end, and of such rows in reverse before the beginning.
+    offset = value.offset if layout.size else max(0, min(value.offset, data.raw.nbytes))
     return np.ndarray(layout.shape, layout.dtype, data.raw, offset, layout.strides)
 
 
@@ -460,9 +464,13 @@ def _run(key: Key, values: list[Value]) -> None:
     plan = _plan(key, values)
     while plan.foregone is not None and ran_without(plan.foregone):
         plan = _plan(key, values)
+    order = None
     if watch.by is not None:
         watch.by.ran(values[: key.count], plan)
-    _execution().runner(plan, values).run()
+        order = watch.by.order(values)
+    execution = _execution().runner(plan, values)
+    execution.write_order = order
+    execution.run()
 
 
 def ran_without(lacks: Foregone) -> bool:
@@ -503,8 +511,9 @@ def prepare(roots: Sequence[Value], read: bool = True) -> Prepared:
         )
 
 
-def replay(plan: Plan, values: list[Value | None]) -> None:
+def replay(plan: Plan, values: list[Value | None], order: WriteOrder | None = None) -> None:
     """Run a plan on values by number: its leaves, then one for each node, which it makes concrete.
+    ``order``: in which order it may write into leased memory.
 
     The list is used up, so that what nobody else holds is free to be written in place.
     """
@@ -514,7 +523,9 @@ def replay(plan: Plan, values: list[Value | None]) -> None:
         LOG.hit()
         if plan.foregone is not None:
             ran_without(plan.foregone)  # what is replayed from the next time on may be another
-        _execution().runner(plan, values).run()
+        execution = _execution().runner(plan, values)
+        execution.write_order = order
+        execution.run()
 
 
 def _plan(key: Key, values: Sequence[Value]) -> Plan:

@@ -45,10 +45,35 @@ class _StoodIn(threading.local):
 stood_in = _StoodIn()
 
 
+class WriteOrder:
+    """In which order a run writes into leased memory before its end, so that whatever ends it
+    leaves there what the program had written by some time, and nothing beside it.
+
+    ``order`` are the memories that may be written, by the inputs that they are (several, where they
+    are read in several windows), each with the last version of it.
+    """
+
+    __slots__ = ("_order", "_passed", "begun")
+
+    def __init__(self, order: Sequence[tuple[frozenset[int], int]]) -> None:
+        self._order = order
+        self._passed = 0
+        self.begun = False  # some memory has been written
+
+    def allow(self, home: int) -> bool:
+        """Tell whether it is the turn of an input's memory."""
+        return self._passed < len(self._order) and home in self._order[self._passed][0]
+
+    def wrote(self, version: int) -> None:
+        """Note that the memory whose turn it is holds a version."""
+        self.begun = True
+        self._passed += version == self._order[self._passed][1]
+
+
 class Execution:
     """One run of a plan over recorded values."""
 
-    __slots__ = ("failed", "homes", "later", "places", "plan", "values")
+    __slots__ = ("failed", "homes", "later", "places", "plan", "values", "write_order")
 
     def __init__(self, plan: Plan, values: list[Value | None]) -> None:
         self.plan = plan
@@ -57,6 +82,8 @@ class Execution:
         self.failed: dict[int, BaseException] = {}
         # versions that lie in leased memory, by the input that is the first of them
         self.homes: dict[int, int] = {}
+        # in which order leased memory may be written before the end; None: in any
+        self.write_order: WriteOrder | None = None
         # a launch that is to run with the write after it, straight into the window
         self.later: _Later | None = None
 
@@ -394,7 +421,7 @@ class Execution:
             step.old in dead  # rewriting may have given old bytes readers that were not recorded
             and mine
             and not data.exported
-            and (not data.foreign or self.homes.get(step.old, step.old) == step.home)
+            and (not data.foreign or self._may_write(step))
             and offset == 0
             and layout is old.layout
             and sole(old, 1 + number_of_uses, 1 + held_by_value)
@@ -425,6 +452,8 @@ class Execution:
             offset = 0
         elif data.foreign:
             self.homes[step.target] = step.home
+            if self.write_order is not None:
+                self.write_order.wrote(step.target)
         residency.only_on_host(data)
         if value_place is None:
             assert later is not None
@@ -443,6 +472,12 @@ class Execution:
         target.bind_written(
             data, offset, np.copyto, window, array_at(value_place), casting="unsafe"
         )
+
+    def _may_write(self, step: WriteStep) -> bool:
+        """Tell whether leased memory may be written before the end."""
+        if self.homes.get(step.old, step.old) != step.home:
+            return False
+        return self.write_order is None or self.write_order.allow(step.home)
 
     def _only(self, number: int, nodes: Sequence[int]) -> bool:
         """Tell whether nobody holds a value but its reader's nodes, apart from its bytes."""

@@ -81,6 +81,8 @@ def write_there(where: Device, old: Data, window: Operand, value: Operand, in_pl
         backend.wait(written)
     LOG.count(launches=1)
     # Data of its own even in place: the old one's host copy is of the old bytes.
+    if in_place and old.remote:
+        old.remote = {space: kept for space, kept in old.remote.items() if space != where.space}
     return residency.made_on(where, old.layout, target)
 
 

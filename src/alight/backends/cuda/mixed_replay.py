@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from alight._src.base.failures import failures
+from alight._src.config.loading import config
 from alight.backends.base import LaunchSequence, Operand, Steps
 from alight.backends.cuda.cupy_functions import LibraryKernel
 from alight.backends.cuda.launch_sequence import CudaSequence
@@ -34,11 +35,14 @@ class _Call(NamedTuple):
 
 
 class _Kernels(NamedTuple):
-    """Generated kernels in a row: numbers of the arrays that they read and make for others."""
+    """Generated kernels in a row: numbers of the arrays that they read and make for others; what
+    they were made ready as, with numbers of its own, and which those are here."""
 
     sequence: CudaSequence
     bases: tuple[int, ...]
     makes: tuple[int, ...]
+    work: LaunchSequence
+    names: tuple[int, ...]
 
 
 class CudaParts:
@@ -72,6 +76,10 @@ class CudaParts:
             tuple(b for b, at in last.items() if at == place and b not in wanted)
             for place in range(len(self._parts))
         ]
+        if config().check:
+            from alight.backends.cuda.checked_launches import prove_parts
+
+            prove_parts(self, work)
 
     def _call(self, step: tuple[LibraryKernel, Sequence[int], Sequence[int]]) -> _Call:
         kernel, inputs, outputs = step
@@ -103,21 +111,18 @@ class CudaParts:
             self._given[base] if base < len(self._given) else (self._layouts[base], 0)
             for base in reads
         ]
-        sequence = CudaSequence(
-            self.session,
-            LaunchSequence(
-                [
-                    (kernel, [own[n] for n in inputs], [own[n] for n in outputs])
-                    for kernel, inputs, outputs in steps
-                ],
-                given,
-                {own[number]: self._layouts[number] for number in inside},
-                windows,
-                [own[number] for number in makes],
-                {own[number]: self._fixed[number] for number in reads if number in self._fixed},
-            ),
+        work = LaunchSequence(
+            [
+                (kernel, [own[n] for n in inputs], [own[n] for n in outputs])
+                for kernel, inputs, outputs in steps
+            ],
+            given,
+            {own[number]: self._layouts[number] for number in inside},
+            windows,
+            [own[number] for number in makes],
+            {own[number]: self._fixed[number] for number in reads if number in self._fixed},
         )
-        return _Kernels(sequence, reads, makes)
+        return _Kernels(CudaSequence(self.session, work), reads, makes, work, tuple(own))
 
     def __call__(self, buffers: Sequence[DeviceBuffer]) -> list[DeviceBuffer]:
         """Launch, and return the buffers of what is wanted."""

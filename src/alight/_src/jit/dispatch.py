@@ -1,0 +1,376 @@
+"""One call of a jitted function, answered: the one place that knows all the ways.
+
+The guard, in C, looks first; what it knows is answered without Python:
+
+| entry of the guard | made by | in phase |
+|---|---|---|
+| the function itself, called as it is | `answer_with_numpy` | NumPy's, for good or for now |
+| kernels launched on ndarrays | `race_kernels`, `launch_directly` | on kernels, forced |
+| kernels launched on Arrays on a device (`ArrayProgram.direct`) | `_on_arrays` | – |
+| the same call on what Arrays have on the host (`Hosted`) | `_on_arrays` | – |
+
+What it does not know comes here:
+
+| call | answered by |
+|---|---|
+| inside another jitted function | the body, as the outer one runs |
+| arguments that cannot be described; no choice, and NumPy acts at each op | the body on Arrays |
+| Arrays among the arguments of a pure body | `Hosted`, `ArrayProgram`, or the body traced as one |
+| NumPy acts at each op (an errstate that raises) | NumPy, if ours gave no other bits |
+| all others | as `WAYS` says for the phase of their kind: NumPy, a program, or the body traced |
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from time import perf_counter
+from typing import Any
+
+from alight._core import recording_errstate
+from alight._core.guard import by_position
+from alight._src.adapt.kernel_trial import FOREGROUND
+from alight._src.base.originals import np
+from alight._src.config.loading import current_policy, policy
+from alight._src.fp_warnings.errstate import modes_here
+from alight._src.fp_warnings.filters import collected, told_inside, unheard
+from alight._src.jit.argument_leases import Leases
+from alight._src.jit.array_program import Tracing, key_of
+from alight._src.jit.call_phases import NUMPYS, OURS, RACES, SETTLED, Event, Phase, Way
+from alight._src.jit.call_signature import Described, describe
+from alight._src.jit.globals_rewrite import inside
+from alight._src.jit.guard_entries import direct_entry
+from alight._src.jit.guarding import Answering, Missed, kernels_there
+from alight._src.jit.host_call import Hosted, kinds_of
+from alight._src.jit.host_program import HostProgram, NothingWritten
+from alight._src.jit.numpy_generators import writes_into_arrays
+from alight._src.jit.purity import declare_pure, prove
+from alight._src.jit.scope import as_jitted, running
+from alight._src.jit.site import PLANNING_SHARE, Bits
+from alight._src.jit.specializations import EXACT_SITES, Learned, States
+from alight._src.jit.trace import Trace, make_program
+from alight._src.log.decisions import LOG
+from alight._src.record.pending import record_floor
+from alight._src.record.tracebacks import hide_ours
+from alight._src.run import evaluate
+from alight._src.run.execute import stood_in
+from alight.backends import registry
+
+__all__ = ["Dispatching", "choice_is_open"]
+
+
+class Dispatching(Answering):
+    """A guard, and all that answers calls which it does not know."""
+
+    __wrapped__: Any
+    __qualname__: str
+    declared_pure: bool
+    _states: States
+
+    def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result of a call that no guarded entry answers."""
+        try:
+            return self._called(args, kwargs)
+        except BaseException as error:
+            hide_ours(error)
+            raise
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        way = running.way
+        if way is not None:  # a jitted function inside another runs as the outer one does
+            function = inside(self.__wrapped__) if way == "ours" else self.__wrapped__
+            return function(*args, **kwargs)
+        if kwargs:
+            positional = by_position(self.__wrapped__, args, kwargs)
+            if positional is not None:
+                return self(*positional)  # which the guard may know
+        described = describe(args, kwargs)
+        if described is None or recording_errstate() is None:  # NumPy acts at each op
+            if described is None and not kwargs and not modes_here():
+                return self._on_arrays(args)
+            if described is None or not choice_is_open():
+                return self._body(args, kwargs)
+            if not collected() or not self._learned().proof.pure:
+                return self._at_once(args, kwargs, described)
+            with told_inside():
+                return self._on_ndarrays(args, kwargs, described)
+        return self._on_ndarrays(args, kwargs, described)
+
+    def _at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any], described: Described) -> Any:
+        """Return the result of a call in which NumPy acts at each op: all of it is NumPy's, unless
+        ours has given other bits."""
+        learned = self._learned()
+        site = learned.site(described, True, self.remove)
+        if site.bits is not Bits.SAME and site.phase not in NUMPYS:
+            return self._body(args, kwargs)
+        began = perf_counter()
+        result = self._numpy(args, kwargs)
+        site.ran_theirs(perf_counter() - began)
+        if len(site.theirs) > 1 and site.phase not in OURS:
+            missed = Missed(args, kwargs, described, learned, site)
+            self.answer_with_numpy(missed, again=site.phase not in NUMPYS)
+        return result
+
+    def _on_ndarrays(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], described: Described
+    ) -> Any:
+        """Return the result of a call of which the arguments are described, whichever way it
+        takes."""
+        # The state that everything below rests on: what is named may change meanwhile.
+        learned = self._learned()
+        site = learned.site(described, choice_is_open(), self.remove)
+        program = site.program(described.scalars)
+        if program is not None and not program.may_wait:
+            return self._body(args, kwargs)
+        missed = Missed(args, kwargs, described, learned, site)
+        before = site.phase
+        if before in SETTLED:
+            self.put_back(learned.answers.get(id(site)))
+        self.hear(learned, site)
+        if program is not None and before in RACES:
+            self.race_kernels(missed, program)
+        way = site.way(program, learned.proof.ops, _all_there)
+        result = _ANSWERS[way](self, missed, program, way)
+        site.judge()
+        now = site.phase
+        if now is not before and now is Phase.ON_NUMPY:
+            LOG.demotion(f"jit {self.__qualname__}", site.why, self._place)
+        return result
+
+    def _time_numpy(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
+        site = missed.site
+        began = perf_counter()
+        result = self._numpy(missed.args, missed.kwargs)
+        site.ran_theirs(perf_counter() - began)
+        if way is Way.NUMPY_TOLD:
+            for lacks in site.lacks:
+                evaluate.ran_without(lacks)
+        # While laps are run each call comes here: one a call.
+        elif (
+            site.laps is None and len(site.theirs) > 1 and (way is not Way.TURNS or site.puts_off())
+        ):
+            self.answer_with_numpy(missed, again=way is not Way.NUMPY)
+        return result
+
+    def _launch_ours(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
+        if program is not None and program.plan.foregone is None:
+            self.launch_directly(missed, program)
+        return self._ours(missed, program, way)
+
+    def _ours(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
+        if program is None:
+            return self._body(missed.args, missed.kwargs, missed)
+        try:
+            return program.run(missed.described.arrays)
+        except NothingWritten as error:
+            LOG.fallback(f"jit {self.__qualname__}", f"{error.__cause__!r}", self._place)
+            return self._numpy(missed.args, missed.kwargs)
+
+    def _time_ours(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
+        site = missed.site
+        cold = site.phase is Phase.COLD
+        before = stood_in.times
+        measuring = FOREGROUND.spent_seconds
+        began = perf_counter()
+        result = self._ours(missed, program, way)
+        seconds = perf_counter() - began - (FOREGROUND.spent_seconds - measuring)
+        if cold and site.programs:
+            FOREGROUND.trace_seconds = min(FOREGROUND.trace_seconds, seconds)
+        # A run in which NumPy stood in for a kernel that is still being made is no run of ours yet.
+        site.ran_ours(seconds, cold=cold or stood_in.times != before)
+        # Where NumPy is timed beside ours, ours runs whoever is faster: to count that as measuring
+        # would put off the very run that ends it.
+        if site.theirs and site.bits is Bits.SAME:
+            FOREGROUND.spent_seconds += max(0.0, seconds - site.theirs[0])
+        if program is not None and not program.once and site.wants_shadow():
+            site.ran_theirs(self.shadow(program, missed.args, missed.kwargs))
+        return result
+
+    def _on_arrays(self, args: tuple[Any, ...]) -> Any:
+        """Return the result of a call with what may be Arrays of the caller's."""
+        learned = self._learned()
+        proof, on_ours, guarded = learned.proof, learned.on_ours, learned.guarded
+        stamp = current_policy().stamp
+        kinds = kinds_of(args) if proof.pure else None
+        if kinds is None:
+            return self._body(args, {})
+        alone = len(registry.devices_allowed(current_policy())) == 1
+        found = key_of(args)
+        key = None if found is None else (found, stamp)
+        program = on_ours.get(key)
+        hosted = None
+        if not proof.declared and (alone or (program is not None and program.at_home)):
+            hosted = self._on_host((kinds, stamp), learned)
+            result = hosted(*args)
+            if result is not NotImplemented:
+                if alone:
+                    if hosted.entry is None:
+                        hosted.entry = direct_entry(hosted, args, proof.lookups)
+                    self.put_back(hosted.entry)
+                return result
+        if program is not None:
+            result = program.run(args)
+            if program.direct is not None and key not in guarded:
+                guarded[key] = direct_entry(program.direct.call, args, proof.lookups)
+            self.put_back(guarded.get(key))
+        elif key is None:
+            result = self._body(args, {})
+        else:
+            tracing = None
+            if key not in on_ours and len(on_ours) < 2 * EXACT_SITES:
+                tracing = Tracing(args)
+            result = self._body(args, {}, tracing=tracing)
+            if tracing is not None and learned.holds():
+                on_ours[key] = tracing.made
+        if hosted is not None and hosted.failed:  # and the body, on the Arrays, did not
+            hosted.refused = True
+        return result
+
+    def _on_host(self, key: Any, learned: Learned) -> Hosted:
+        """Return what answers calls on Arrays of these kinds by calls on ndarrays."""
+        hosted = learned.hosted.get(key)
+        if hosted is None:
+            if len(learned.hosted) >= EXACT_SITES:
+                oldest = learned.hosted.pop(next(iter(learned.hosted)))
+                if oldest.entry is not None:
+                    self.remove(oldest.entry)
+            hosted = learned.hosted[key] = Hosted(self)
+        return hosted
+
+    def _numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        running.way = "numpy"
+        try:
+            return self.__wrapped__(*args, **kwargs)
+        finally:
+            running.way = None
+
+    def shadow(self, program: HostProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+        """Return the seconds that NumPy takes for a call of a pure function."""
+        function = self.__wrapped__
+        running.way = "numpy"  # outside of the clock: it takes a tenth of a short call
+        try:
+            with unheard() if program.warns else np.errstate(all="ignore"):
+                began = perf_counter()
+                function(*args, **kwargs)
+                seconds = perf_counter() - began
+        finally:
+            running.way = None
+        FOREGROUND.spent_seconds += seconds
+        return seconds
+
+    def _body(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        missed: Missed | None = None,
+        tracing: Tracing | None = None,
+    ) -> Any:
+        """Return the result of running the body on Arrays; where it can be replayed, keep it as
+        a program."""
+        began = perf_counter()
+        leases = Leases()
+        proven = missed is not None and missed.learned.proof.pure
+        given, keywords = leases.take(args, kwargs, None if proven else self.__wrapped__)
+        if leases.reach is not None and writes_into_arrays(leases.reach):
+            why = "generators of NumPy's own write into its arrays"
+            LOG.demotion(f"jit {self.__qualname__}", why, self._place)
+            if missed is not None:
+                missed.site.came(Event.NOT_KEPT)
+            return self._numpy(args, kwargs)
+        trace = tracing or Trace(leases.leases)
+        errstate = recording_errstate()
+        wanted = proven and missed is not None and missed.site.may_trace()
+        # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
+        # when no more traces are made: what is raced must be what runs afterwards. And what lies on
+        # a device would be NumPy's op by op, for good, from the first time the host has read it.
+        away = tracing is not None and tracing.away
+        whole = (proven or away) and choice_is_open()
+        recording = policy(floor=0) if whole else nullcontext()
+        program = None
+        raised: BaseException | None = None
+        with as_jitted(self.__wrapped__, trace) as function, recording:
+            try:
+                result = function(*given, **keywords)
+                if wanted:
+                    program = make_program(trace, leases, result, errstate)
+                elif tracing is not None:
+                    tracing.make(result, errstate)
+            except BaseException as error:
+                raised = error
+                raise
+            finally:
+                trace.closed = True
+                leases.settle()
+                leases.give_kept(raised)
+                raised = None  # it leads to this frame
+            result = leases.give(result)
+        if missed is None:
+            return result
+        site, learned = missed.site, missed.learned
+        planning = trace.steps * _planning_seconds()
+        planned = PLANNING_SHARE * planning > perf_counter() - began
+        if wanted:
+            site.tries += 1
+        if leases.changed or not learned.holds():
+            program = None
+        if program is not None:
+            site.keep(missed.described.scalars, program)
+        there = [] if program is None else kernels_there(program)
+        site.traced(trace, program, there, trace.ours or not whole, planned)
+        straight = wanted and learned.proof.straight and not kwargs
+        if straight and not trace.requests and _below_floor(args):
+            site.came(Event.NO_STEP)
+        return result
+
+    # -- what is known ----------------------------------------------------------------------------
+    def _learned(self) -> Learned:
+        """Return what was learned of the function as things stand now."""
+        learned = self._states.current()
+        if learned is None:
+            function = self.__wrapped__
+            learned = Learned(declare_pure(function) if self.declared_pure else prove(function))
+            gone = self._states.add(learned)
+            for entry in gone.entries() if gone is not None else ():
+                self.remove(entry)
+        return learned
+
+    @property
+    def _place(self) -> tuple[Any, int]:
+        return self.__wrapped__.__code__, 0
+
+
+_ANSWERS = {
+    Way.NUMPY: Dispatching._time_numpy,
+    Way.NUMPY_FOR_NOW: Dispatching._time_numpy,
+    Way.NUMPY_TOLD: Dispatching._time_numpy,
+    Way.TURNS: Dispatching._time_numpy,
+    Way.OURS: Dispatching._ours,
+    Way.OURS_TIMED: Dispatching._time_ours,
+    Way.LAUNCHED: Dispatching._launch_ours,
+}
+
+
+def _all_there(program: HostProgram) -> bool:
+    """Tell whether all kernels of a program are there."""
+    return all(kernels_there(program))
+
+
+def _below_floor(args: tuple[Any, ...]) -> bool:
+    """Tell whether arguments are small arrays and nothing else."""
+    small = [type(item) is np.ndarray and item.size < record_floor() for item in args]
+    return bool(args) and all(small)
+
+
+def choice_is_open() -> bool:
+    """Tell whether the choice between NumPy and alight is open here."""
+    here = current_policy()
+    return here.force is None and not here.floor
+
+
+_planning: list[float] = []
+
+
+def _planning_seconds() -> float:
+    """Return what a step costs beyond its kernel, measured once."""
+    if not _planning:
+        _planning.append(evaluate.planning_seconds())
+    return _planning[0]

@@ -1,0 +1,268 @@
+"""The phases of a kind of call, and what leads from one to another: no kernel runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight._src.jit.call_phases import (
+    FORCED,
+    NUMPYS,
+    OPEN,
+    OURS,
+    RACES,
+    SETTLED,
+    WAYS,
+    Event,
+    Phase,
+    Way,
+    next_phase,
+)
+from alight._src.jit.site import FOREGROUND, RUNS, Bits, Site
+from alight._src.jit.trace import Trace
+
+FIRST = (Phase.WAITING, Phase.COLD, Phase.FORCED)
+LACKING = {Phase.LACKING, Phase.NUMPY_LACKING, Phase.PLAN_LACKING}
+
+LIVES: dict[str, tuple[Phase, list[tuple[Event, Phase]]]] = {
+    "small, then raced, and the kernels win": (
+        Phase.WAITING,
+        [
+            (Event.PAYS, Phase.COLD),
+            (Event.KEPT, Phase.RACING),
+            (Event.UNMADE, Phase.TRACED),
+            (Event.TIMED, Phase.RACING),
+            (Event.TIMED, Phase.RACING),
+            (Event.NUMPY_WON, Phase.NUMPY_LEADS),
+            (Event.KERNELS_WON, Phase.ON_KERNELS),
+        ],
+    ),
+    "kernels that cannot be launched": (
+        Phase.COLD,
+        [
+            (Event.KEPT, Phase.RACING),
+            (Event.KERNELS_OUT, Phase.PLANS_RACE),
+            (Event.KEPT, Phase.PLANS_RACE),
+            (Event.PLAN_WON, Phase.ON_PLAN),
+        ],
+    ),
+    "a plan that wins, and kernels that lose to it": (
+        Phase.COLD,
+        [
+            (Event.KEPT, Phase.RACING),
+            (Event.PLAN_WON, Phase.PLAN_LEADS),
+            (Event.KERNELS_OUT, Phase.ON_PLAN),
+        ],
+    ),
+    "impure": (
+        Phase.COLD,
+        [
+            (Event.NOT_KEPT, Phase.IMPURE),
+            (Event.NOT_KEPT, Phase.IMPURE),
+            (Event.TIMED, Phase.IMPURE),
+            (Event.NUMPY_WON, Phase.ON_NUMPY),
+        ],
+    ),
+    "impure for once": (
+        Phase.COLD,
+        [
+            (Event.NOT_KEPT, Phase.IMPURE),
+            (Event.PLAN_WON, Phase.ON_BODY),
+            (Event.KEPT, Phase.PLAN_LEADS),
+            (Event.KERNELS_WON, Phase.ON_KERNELS),
+        ],
+    ),
+    "nothing to gain": (
+        Phase.COLD,
+        [(Event.NOT_KEPT, Phase.IMPURE), (Event.NO_GAIN, Phase.ON_NUMPY)],
+    ),
+    "ever new scalars": (
+        Phase.COLD,
+        [
+            (Event.KEPT, Phase.RACING),
+            (Event.NO_GAIN, Phase.NUMPY_LEADS),
+            (Event.OTHER_SCALARS, Phase.ON_NUMPY),
+            (Event.KERNELS_WON, Phase.ON_NUMPY),
+        ],
+    ),
+    "devices that are not open": (
+        Phase.COLD,
+        [
+            (Event.KEPT, Phase.RACING),
+            (Event.LACKS, Phase.LACKING),
+            (Event.KERNELS_WON, Phase.LACKING),
+            (Event.NUMPY_WON, Phase.NUMPY_LACKING),
+            (Event.OTHER_SCALARS, Phase.NUMPY_LACKING),
+        ],
+    ),
+    "forced": (
+        Phase.FORCED,
+        [
+            (Event.KEPT, Phase.FORCED),
+            (Event.LACKS, Phase.FORCED),
+            (Event.NO_GAIN, Phase.FORCED),
+            (Event.TIMED, Phase.FORCED),
+            (Event.NUMPY_WON, Phase.FORCED),
+            (Event.KERNELS_OUT, Phase.FORCED_PLAN),
+        ],
+    ),
+    "below the floor": (
+        Phase.FORCED,
+        [(Event.NOT_KEPT, Phase.FORCED), (Event.NO_STEP, Phase.BELOW_FLOOR)],
+    ),
+}
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_what_becomes_of_a_kind_of_call(life: str) -> None:
+    phase, events = LIVES[life]
+    for event, wanted in events:
+        phase = next_phase(phase, event)
+        assert phase is wanted
+
+
+def after(phase: Phase) -> set[Phase]:
+    """Return all phases that may follow."""
+    found, left = {phase}, [phase]
+    while left:
+        phase = left.pop()
+        new = {next_phase(phase, event) for event in Event} - found
+        found |= new
+        left += new
+    return found
+
+
+def test_every_phase_is_met_and_has_a_way() -> None:
+    assert set(WAYS) == set(Phase) == set().union(*map(after, FIRST))
+    assert set(WAYS.values()) == set(Way)
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_calls_end_up_one_way_and_stay_there(phase: Phase) -> None:
+    ends = {end for end in after(phase) if after(end) == {end}}
+    assert ends <= SETTLED | {Phase.FORCED_PLAN} | LACKING and ends
+    if phase in SETTLED:
+        assert len({end in NUMPYS for end in after(phase)}) == 1  # NumPy's, or ours
+    # No event leads from one way to the other but kernels, which have won.
+    if phase in NUMPYS:
+        assert after(phase) & OURS <= {Phase.ON_KERNELS}
+    if phase in OURS:
+        assert not after(phase) & NUMPYS - {Phase.BELOW_FLOOR}
+    # What a policy forces says nothing of what is raced, which has a kind of its own.
+    forced = {*FORCED, Phase.BELOW_FLOOR}
+    assert after(phase) <= forced if phase in forced else not after(phase) & forced
+
+
+def test_kinds_of_phases() -> None:
+    assert not OPEN & (NUMPYS | OURS | SETTLED) and not NUMPYS & OURS
+    assert not SETTLED & RACES and not RACES & LACKING
+    for phase, way in WAYS.items():
+        assert (way in (Way.NUMPY, Way.NUMPY_TOLD)) <= (phase in NUMPYS)
+        assert (way in (Way.OURS, Way.LAUNCHED)) <= (phase in OURS)
+
+
+def traced(site: Site, *there: bool, exact: bool = True, gains: bool = True) -> None:
+    trace = Trace()
+    trace.exact = exact
+    program: Any = object()
+    site.traced(trace, program, there, gains, planned=False)
+
+
+def made(site: Site, there: bool) -> Way:
+    program: Any = object()
+    return site.way(program, 4, lambda program: there)
+
+
+@pytest.mark.parametrize(
+    ("there", "exact", "phase"),
+    [
+        ((True, True), True, Phase.RACING),
+        ((True, False), True, Phase.TRACED),
+        ((False, False), False, Phase.TRACED),
+        # Some have given bits that NumPy does not: it goes on so.
+        ((True, False), False, Phase.RACING),
+    ],
+)
+def test_numpy_has_calls_while_kernels_are_made(
+    there: tuple[bool, ...], exact: bool, phase: Phase
+) -> None:
+    site = Site()
+    assert made(site, True) is Way.OURS_TIMED
+    traced(site, *there, exact=exact)
+    assert (site.phase, site.bits) == (phase, Bits.SAME if exact else Bits.OTHER)
+    if phase is Phase.TRACED:
+        assert made(site, False) is Way.NUMPY_FOR_NOW
+    site.ran_theirs(1.0)
+    assert made(site, True) is Way.OURS_TIMED
+    site.ran_ours(1.0, cold=True)  # NumPy stood in for a kernel
+    assert site.phase is phase
+    site.ran_ours(1.0, cold=False)
+    assert site.phase is Phase.RACING and made(site, False) is not Way.NUMPY_FOR_NOW
+
+
+def test_ways_that_give_the_same_bits_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(FOREGROUND), "allows", lambda self, *seconds: True)
+    for exact in (True, False):
+        site = Site()
+        traced(site, True, exact=exact)
+        ways = []
+        for _ in range(2 * RUNS):
+            ways.append(made(site, True))
+            if ways[-1] is Way.TURNS:
+                site.ran_theirs(1.0)
+            else:
+                site.ran_ours(0.99, cold=False)
+            site.judge()
+        if exact:
+            assert ways == [Way.TURNS, Way.OURS_TIMED] * RUNS
+            assert site.phase is Phase.NUMPY_LEADS and "too close to tell" in site.why
+        else:
+            assert set(ways) == {Way.OURS_TIMED} and site.wants_shadow()
+            assert site.taken == "undecided"
+
+
+def test_no_kernels_are_waited_for_where_numpy_leads_and_scalars_change() -> None:
+    site = Site(Phase.NUMPY_LEADS)
+    raced: Any = object()
+    site.laps = raced
+    assert site.way(None, 4, lambda program: True) is Way.NUMPY_FOR_NOW  # the race goes on
+    site.laps = None
+    assert site.way(None, 4, lambda program: True) is Way.NUMPY
+
+
+def test_phases_of_real_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is met where its name says."""
+    monkeypatch.setattr(type(FOREGROUND), "allows", lambda self, *seconds: True)
+    monkeypatch.setattr("alight._src.jit.guarding._ASK_SECONDS", 0.0)
+    x = np.arange(8.0)
+
+    def plain(v: Any) -> Any:
+        return v * 2.0 + 1.0
+
+    def phases(jitted: Any, **told: Any) -> set[Phase]:
+        with alight.policy(**told):
+            for _ in range(4):
+                assert np.array_equal(jitted(x), plain(x))
+            return {site.phase for site in jitted._sites.values()}
+
+    jitted: Any = alight.jit(plain)
+    assert phases(jitted, force="cpu:generated") == {Phase.BELOW_FLOOR}
+    assert Phase.FORCED in phases(jitted, force="cpu:generated", floor=0)
+    assert phases(jitted) & {Phase.WAITING, Phase.COLD, *OPEN, *RACES, *SETTLED}
+
+    shown: list[float] = []
+
+    def impure(v: Any) -> Any:
+        shown.append(1.0)
+        return v * 2.0 + 1.0
+
+    y = np.linspace(0.0, 1.0, 100_000)
+    jitted = alight.jit(impure)
+    met = set()
+    for _ in range(8):
+        jitted(y)
+        met |= {site.phase for site in jitted._sites.values()}
+    assert Phase.IMPURE in met and met <= {Phase.WAITING, Phase.IMPURE, *SETTLED}
