@@ -34,6 +34,15 @@ class Timeout(Exception):
     """What a program's handler raises."""
 
 
+# Of any class, and of those that are caught where something fails.
+_CLASSES = (
+    Timeout,
+    *(type(f"Timeout{base.__name__}", (base,), {}) for base in (
+        TypeError, ValueError, TimeoutError, KeyError, AttributeError, OverflowError, RuntimeError,
+    )),
+)  # fmt: skip
+
+
 class Wrong(Exception):
     """Something was lost, or is not as it must be."""
 
@@ -47,7 +56,7 @@ class Alarm:
         self.fired = self.caught = 0
         self.until = 0.0
         self.place = ""  # where in the program the last one came
-        self.error: type[BaseException] = Timeout if kind == "signal" else KeyboardInterrupt
+        self.error = _CLASSES if kind == "signal" else (KeyboardInterrupt,)
         signal.signal(signal.SIGALRM, self.handle)
 
     def handle(self, number: int, frame: Any) -> None:
@@ -55,7 +64,7 @@ class Alarm:
         self.place = "".join(traceback.format_stack(frame)[-8:])
         if self.kind == "keyboard":
             signal.default_int_handler(number, frame)
-        raise Timeout(self.fired)
+        raise self.draw.choice(_CLASSES)(self.fired)
 
     def set(self) -> None:
         self.until = time.monotonic() + _LOST_SECONDS
@@ -96,7 +105,8 @@ class Writing:
 
 
 class Program:
-    """Statements of one door. ``xp`` has the names that they are written with."""
+    """Statements of one door. ``xp`` has the names that they are written with. What draws catches
+    no errors, as ``randrange`` does."""
 
     def __init__(self, door: str, draw: random.Random) -> None:
         self.draw = draw
@@ -113,9 +123,9 @@ class Program:
         draw = self.draw
         one = draw.choice(self.arrays)
         x, holds = one.array, one.holds
-        kind = draw.randrange(8)
-        word = float(draw.randrange(2, 6))
-        begin = draw.randrange(len(holds) // 2)
+        kind = draw.choice(range(8))
+        word = float(draw.choice(range(2, 6)))
+        begin = draw.choice(range(len(holds) // 2))
         key = slice(begin, begin + len(holds) // 3, draw.choice((1, 2)))
         after = holds.copy()
         if kind == 0:
@@ -152,7 +162,7 @@ class Program:
     def call(self) -> None:
         draw = self.draw
         one = draw.choice(self.arrays)
-        kind = draw.randrange(3)
+        kind = draw.choice(range(3))
         if kind < 2:
             self.same(self.bodies[kind](one.array), (shifted, summed)[kind](one.holds))
             return

@@ -21,6 +21,7 @@ import numpy
 
 import alight
 from alight._src.base.originals import np
+from lock_order import followed
 
 # ``numpy`` is what a program has: under `alight run` that is alight's. ``np`` is NumPy's own, for
 # what a thread knows of its part.
@@ -254,7 +255,9 @@ def run(mode: str, rounds: int, seed: int, threads: int = 8) -> list[str]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(5e-6)  # a thousand times as many turns as usual
     try:
-        return Arena(MODES[mode], seed, threads).run(rounds)
+        with followed() as locks:
+            wrong = Arena(MODES[mode], seed, threads).run(rounds)
+        return [*wrong, *sorted(locks.wrong)]
     finally:
         sys.setswitchinterval(before)
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,8 @@ import numpy as np
 import pytest
 
 import alight
+from alight._src.record import storage_io
+from alight._src.run import residency
 from fuzzing import shared_arrays
 
 F8 = np.dtype(np.float64)
@@ -184,6 +190,113 @@ def test_what_was_written_in_place_is_bound_at_once(core: Any) -> None:
     assert other.op == "op" and other.operands == (value,)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_who_forks_in_its_turn_has_it_still(core: Any) -> None:
+    storage, apart = core.Storage(concrete(core)), core.Storage(concrete(core))
+    had, go = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with core.Turn(apart):
+            apart.open()
+            had.set()
+            go.wait()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    had.wait()
+    with core.Turn(storage):
+        storage.open()
+        child = os.fork()
+        if child == 0:
+            with core.Turn(storage):
+                storage.rebind(concrete(core))
+            storage.open()  # raises where the turn is over
+            told: list[int] = []
+            other = threading.Thread(
+                target=lambda: (storage.rebind(concrete(core)), told.append(1)), daemon=True
+            )
+            other.start()
+            other.join(0.1)
+            with core.Turn(apart):
+                unmarked = not apart.value.data.writing
+            os._exit(0 if not told and unmarked else 3)
+    go.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not storage.value.data.writing
+
+
+def test_a_turn_goes_to_who_has_waited_longest(core: Any) -> None:
+    storage = core.Storage(concrete(core))
+    done = threading.Event()
+    counts = {"often": 0, "turn": 0, "replace": 0}
+
+    def often() -> None:
+        while not done.is_set() and counts["often"] < 2_000:
+            with core.Turn(storage):
+                counts["often"] += 1
+                time.sleep(0.001)  # the others wait now
+
+    def turn() -> None:
+        with core.Turn(storage):
+            counts["turn"] += 1
+
+    def replace() -> None:
+        storage.replace(storage.value, concrete(core))
+        counts["replace"] += 1
+
+    threads = [threading.Thread(target=often)]
+    threads += [
+        threading.Thread(target=lambda work=work: [work() for _ in range(20)])
+        for work in (turn, replace)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads[1:]:
+        thread.join()
+    done.set()
+    threads[0].join()
+    # Each of theirs waits for one of the first thread's, and that sees one more at most before.
+    assert counts["turn"] == counts["replace"] == 20 and counts["often"] <= 100, counts
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads")
+def test_who_is_interrupted_passes_its_turn_on(core: Any) -> None:
+    storage = core.Storage(concrete(core))
+    had, go, after = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with core.Turn(storage):
+            had.set()
+            go.wait()
+
+    def last() -> None:
+        with core.Turn(storage):
+            after.set()
+
+    def interrupt(number: int, frame: Any) -> None:
+        go.set()
+        threads[0].join()  # the turn is the main thread's now, which waits for it
+        raise Stopped
+
+    class Stopped(Exception):
+        pass
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (first, last)]
+    threads[0].start()
+    had.wait()
+    threading.Timer(0.1, threads[1].start).start()
+    main = threading.get_ident()
+    threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGUSR1)).start()
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(Stopped), core.Turn(storage):
+            pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert after.wait(10.0)
+
+
 # -- programs --------------------------------------------------------------------------------------
 
 
@@ -236,3 +349,97 @@ def test_under_alight_run_too(floor: str) -> None:
         env={**os.environ, "ALIGHT_FLOOR_ALL": floor},
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+class _Announced:
+    """A lock that tells who asks for it."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+        self.asked: dict[int, threading.Event] = defaultdict(threading.Event)
+
+    def __enter__(self) -> None:
+        self.asked[threading.get_ident()].set()
+        self.lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+
+AT_ONCE: dict[str, Callable[[Any], Any]] = {
+    "export": np.asarray,
+    "set": lambda x: x.__setitem__((slice(None), [0]), np.ones((4, 1), object)),
+    "flat": lambda x: setattr(x, "flat", 3.0),
+    "put": lambda x: np.put(x, [1], 5.0),
+    "out": lambda x: np.nanmedian(np.ones((4, 4, 3)), axis=2, out=x),
+    "at": lambda x: np.add.at(x, ([0], [0]), 2.0),
+}
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+def test_who_holds_the_lock_may_wait_for_a_turn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a finalizer does that writes, and runs where what is pending is evaluated."""
+    lock = _Announced(residency.LOCK)
+    monkeypatch.setattr(residency, "LOCK", lock)
+    with alight.policy(floor=0):
+        x = alight.ones((4, 4)) + 1.0
+    errors: list[BaseException] = []
+    held = threading.Event()
+
+    def work() -> None:
+        held.wait()
+        with alight.policy(floor=0):
+            AT_ONCE[name](x)
+
+    def finalize() -> None:
+        with lock:
+            held.set()
+            lock.asked[first.ident or 0].wait(5.0)
+            time.sleep(0.05)
+            x.storage.rebind(x.storage.value)
+
+    first = threading.Thread(target=_guarded, args=(work, errors), daemon=True)
+    second = threading.Thread(target=_guarded, args=(finalize, errors), daemon=True)
+    first.start()
+    second.start()
+    first.join(20.0)
+    second.join(20.0)
+    assert not (first.is_alive() or second.is_alive()), "each waits for the other"
+    assert not errors, errors
+    assert lock.asked[first.ident or 0].is_set(), "nothing was pending"
+
+
+def _guarded(work: Callable[[], None], errors: list[BaseException]) -> None:
+    try:
+        work()
+    except BaseException as error:
+        errors.append(error)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_an_assignment_is_made_beside_a_thread_that_always_writes(
+    masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with alight.policy(floor=0):
+        x = alight.zeros(8) + 1.0
+        mask = alight.arange(8) > 3
+    made = storage_io._version
+    versions: list[int] = []
+
+    def write() -> None:
+        with alight.policy(floor=0):
+            x.storage.rebind(alight.ones(8).storage.value)
+
+    def version(*args: Any) -> Any:
+        result = made(*args)
+        versions.append(1)
+        if len(versions) < 20:  # another thread is quicker, each time
+            other = threading.Thread(target=write, daemon=True)
+            other.start()
+            other.join(0.1)
+        return result
+
+    monkeypatch.setattr(storage_io, "_version", version)
+    with alight.policy(floor=0):
+        x[mask if masked else slice(2, 8)] = alight.ones(8)[2:] * 7.0 if not masked else 7.0
+    assert len(versions) == 2

@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from alight._src.base.failures import ignoring_failures
 from alight._src.base.originals import np
 
 NATIVE: bool
@@ -36,5 +37,5 @@ else:
 # inverse of 2**20 float64 by NumPy took 15 ms then and 33 before, (x * 2 + 1) * x - x / 3 of as
 # many 1.1 and 3.4 (EPYC). Elsewhere it is memory that nobody touched.
 _LARGEST = (32 << 20) - 8192  # with what the heap and pages add
-with suppress(MemoryError):
+with ignoring_failures(MemoryError):
     np.empty(_LARGEST, np.uint8)

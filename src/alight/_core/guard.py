@@ -17,6 +17,7 @@ from time import perf_counter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 
 __all__ = [
@@ -59,7 +60,7 @@ def _mask_of(state: Any) -> int:
     """Return what NumPy does about errors in a state, as bits; -1 where it is no such state."""
     try:
         return ctypes.c_int.from_address(_pointer(state)).value
-    except ValueError:
+    except failures(ValueError):
         return -1
 
 
@@ -193,7 +194,7 @@ class _TwinEntry:
                 try:
                     if place.cell_contents is not expected:
                         return False
-                except ValueError:
+                except failures(ValueError):
                     return False
             elif type(place) is FunctionType:
                 if getattr(place, name) is not expected:

@@ -11,6 +11,7 @@ import mmap
 import sys
 from typing import Any
 
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 
 __all__ = ["memory", "probe"]
@@ -35,7 +36,7 @@ def memory(nbytes: int) -> np.ndarray[Any, Any]:
         try:
             # In powers of two: however many layouts there are, few grounds are made.
             _ground = _mapped(1 << (nbytes - 1).bit_length())
-        except (OSError, OverflowError, ValueError):
+        except failures(OSError, OverflowError, ValueError):
             return np.lib.stride_tricks.as_strided(_ground[:1], (nbytes,), (1,), writeable=False)
     return _ground[:nbytes]
 

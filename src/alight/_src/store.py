@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from alight._src.base.at_fork import renewed
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.file_forms import (
     SCHEMA,
     Blob,
@@ -136,7 +137,7 @@ class Store:
         if place.path in self._memory:
             return True
         if self.root is not None:
-            with contextlib.suppress(OSError):
+            with ignoring_failures(OSError):
                 return has(self.root, self._version, kind, place.name)
         return False
 
@@ -169,7 +170,7 @@ class Store:
                 for name in folder.names():
                     path = Path(self._folder, kind, name)
                     if path.suffix in _FORMS and path not in found:
-                        with contextlib.suppress(OSError):  # removed by another process since
+                        with ignoring_failures(OSError):  # removed by another process since
                             status = folder.status(name)
                             found[path] = self._entry(path, status.st_size, status.st_mtime)
         return sorted(found.values())
@@ -226,7 +227,7 @@ class Store:
         try:
             content = self._at_hand(place)
             return None if content is None else read(content, place)
-        except (ValueError, RecursionError):
+        except failures(ValueError, RecursionError):
             # Look again with the lock: another process may have put a good file there since.
             with self._exclusive(place.path) as folder:
                 return self._load_locked(place, folder, read, self._at_hand)
@@ -241,7 +242,7 @@ class Store:
         try:
             content = get(place)
             return None if content is None else read(content, place)
-        except (ValueError, RecursionError) as error:
+        except failures(ValueError, RecursionError) as error:
             self._put_aside(place, folder, error)
             return None
 
@@ -261,7 +262,7 @@ class Store:
             except NotOwn as error:
                 raise ValueError(f"it {error.why}") from None
             if content is not None and place.suffix == ".bin":
-                with contextlib.suppress(OSError):
+                with ignoring_failures(OSError):
                     folder.touch(place.name)  # it counts as used now
             return content
         return None
@@ -276,7 +277,7 @@ class Store:
                 f"{place.path}: {error}; it is not used, is now {aside} and is made anew. Fix: "
                 "`alight cache clear` removes it."
             )
-        except OSError as reason:
+        except failures(OSError) as reason:
             fix = f"remove {place.path}"
             _warn_once(f"{place.path}: {error}; it is not used ({reason}). Fix: {fix}.")
 
@@ -327,7 +328,7 @@ class Store:
                 self._unwritten.pop(place, None)
                 self.problem = None
                 return True
-            except OSError as error:
+            except failures(OSError) as error:
                 self._not_written(error)
         self._memory[place.path] = (content, time.time())
         return False
@@ -347,7 +348,7 @@ class Store:
                         self._enter(os.path.basename(os.path.dirname(path)), make=True)
                     )
                     held.callback(Lock(folder).release)
-                except OSError as error:
+                except failures(OSError) as error:
                     folder = None
                     self._not_written(error)
             yield folder
@@ -378,13 +379,13 @@ class Store:
             for entry in objects:
                 if self._object_total <= self.object_bytes * _KEEP_SHARE:
                     break
-                with contextlib.suppress(OSError):
+                with ignoring_failures(OSError):
                     self._unlink(entry)
                 self._object_total -= entry.bytes
         for kind in self._kinds():
             with _as_far_as_possible(), self._enter(kind) as folder:
                 for name in folder.names():
-                    with contextlib.suppress(OSError):
+                    with ignoring_failures(OSError):
                         left = name.endswith(".tmp")
                         if left and folder.status(name).st_mtime < time.time() - _STALE_SECONDS:
                             folder.unlink(name)
@@ -399,7 +400,7 @@ class Store:
                 with self._enter(entry.kind) as folder:
                     folder.unlink(entry.path.name)
                     return True
-        except OSError as error:
+        except failures(OSError) as error:
             # another process was faster, or it was never written
             if not in_memory and not isinstance(error, FileNotFoundError):
                 raise
@@ -410,7 +411,7 @@ class Store:
         for entry in entries:
             try:
                 removed += self._unlink(entry)
-            except OSError as error:
+            except failures(OSError) as error:
                 raise StoreError(
                     f"{entry.path} cannot be removed ({error}). Fix: remove it by hand, or "
                     "name another folder in ALIGHT_CACHE_DIR."
@@ -425,7 +426,7 @@ def _as_far_as_possible() -> Iterator[None]:
         yield
     except NotOwn as error:
         _distrusted(error)
-    except OSError:
+    except failures(OSError):
         pass
 
 

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
+from alight._src.base.failures import failures
+
 _loaded_in: dict[str, int] = {}  # the process that loaded a driver, by the driver's name
 
 
@@ -50,7 +52,7 @@ def ask(script: str, seconds: float, name: str) -> tuple[Any, str]:
             f"the driver did not answer within {seconds:g} s. Fix: update the graphics driver, or "
             f"leave {name} out of devices="
         )
-    except OSError as error:
+    except failures(OSError) as error:
         return None, f"no process could be started to ask the driver: {error}"
     if answer.returncode != 0:
         last = (answer.stderr.strip().splitlines() or ["no message"])[-1]
@@ -62,5 +64,5 @@ def ask(script: str, seconds: float, name: str) -> tuple[Any, str]:
         return None, f"asking the driver ended with {how}: {last}"
     try:
         return json.loads(answer.stdout.strip().splitlines()[-1]), ""
-    except (IndexError, ValueError):
+    except failures(IndexError, ValueError):
         return None, f"the driver's answer is not understood: {answer.stdout[-200:]!r}"

@@ -8,12 +8,12 @@ so under the caller's ``np.errstate``; generated ones leave only flags behind, w
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
 from alight._core import Data, Layout, Value, fresh_data, keep_bytes, make_layout, threads
+from alight._src.base.apart import whereabouts
 from alight._src.base.originals import np
 from alight._src.ir.group import Group, Node
 from alight._src.ir.inner import folded
@@ -314,7 +314,7 @@ class HostBackend:
 
     def probe(self) -> Probe:
         """Return the one device of the host."""
-        generated = importlib.util.find_spec("llvmlite") is not None
+        generated = whereabouts("llvmlite") is not None
         gap = Gap("generated", "llvmlite is not installed", "the user: pip install llvmlite")
         support = Support(
             implementations=("numpy", "generated") if generated else ("numpy",),

@@ -11,10 +11,11 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from time import time
 from typing import Any, NamedTuple
 
+from alight._src.base.apart import whereabouts
+from alight._src.base.failures import failures
 from alight._src.config.loading import config
 from alight._src.store import canonical, default_store, digest
 from alight.device import HOST_DEVICE, Device, Traces
@@ -61,7 +62,7 @@ def _state(path: str) -> str:
             return f"{os.path.basename(os.path.realpath(path))}, {status.st_size} bytes"
         with open(path, "rb") as stream:  # what the kernel writes has no size
             text = " ".join(stream.read(_READ).decode(errors="replace").split())
-    except OSError:
+    except failures(OSError):
         return "absent"
     return text if len(text) <= _TEXT else digest(text)
 
@@ -81,15 +82,15 @@ def _importable(name: str) -> bool:
     it."""
     name = name.partition(".")[0]
     try:
-        return find_spec(name) is not None
-    except (ImportError, ValueError):  # what is loaded need not say where it came from
+        return whereabouts(name) is not None
+    except failures(ImportError, ValueError):  # what is loaded need not say where it came from
         return sys.modules.get(name) is not None
 
 
 def is_own(kind: str) -> bool:
     """Tell whether the backend of a kind of devices comes with alight: no entry point need be
     looked for, and whoever has such a device wants it measured."""
-    return kind == HOST_DEVICE or find_spec(f"{__package__}.{kind}") is not None
+    return kind == HOST_DEVICE or whereabouts(f"{__package__}.{kind}") is not None
 
 
 def _is_installed(kind: str) -> bool:
@@ -256,7 +257,7 @@ def recalled() -> tuple[Recalled, ...]:
         for entry in entries.values():
             try:
                 one = _recall(entry)
-            except (KeyError, TypeError, ValueError):  # another version of alight wrote it
+            except failures(KeyError, TypeError, ValueError):  # another version of alight wrote it
                 continue
             if one.device.id not in found or not one.reason:
                 found[one.device.id] = one

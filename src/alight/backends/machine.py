@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+from alight._src.base.failures import failures
 from alight._src.base.originals import ENVIRONMENT, np
 from alight._src.config.loading import config
 
@@ -39,7 +40,7 @@ def _flag_functions() -> tuple[Callable[[int], int], Callable[[int], int], dict[
         library = ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
         clear, test = library.feclearexcept, library.fetestexcept
         log, exp, sqrt = library.log, library.exp, library.sqrt
-    except (OSError, AttributeError):
+    except failures(OSError, AttributeError):
         return None
     for function in (clear, test):
         function.argtypes, function.restype = [ctypes.c_int], ctypes.c_int
@@ -104,7 +105,7 @@ def _cpu_described() -> dict[str, str]:
     try:
         with open("/proc/cpuinfo") as stream:
             text = stream.read(4096)  # the first core is enough, and a long list takes long to make
-    except (FileNotFoundError, PermissionError):  # not for want of descriptors: it is kept
+    except failures(FileNotFoundError, PermissionError):  # not for want of descriptors: it is kept
         text = ""
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -175,7 +176,7 @@ def _control_folders() -> list[str]:
     folders = [*roots]
     try:
         lines = _text("/proc/self/cgroup").splitlines()
-    except OSError:
+    except failures(OSError):
         return folders
     for line in lines:
         _, controllers, path = line.split(":", 2)
@@ -189,11 +190,11 @@ def _control_folders() -> list[str]:
 def _share(folder: str) -> float | None:
     try:
         quota, period = _text(f"{folder}/cpu.max").split()
-    except (OSError, ValueError):
+    except failures(OSError, ValueError):
         try:
             quota = _text(f"{folder}/cpu.cfs_quota_us").strip()
             period = _text(f"{folder}/cpu.cfs_period_us").strip()
-        except OSError:
+        except failures(OSError):
             return None
     return None if quota in ("max", "-1") else int(quota) / int(period)
 
@@ -251,7 +252,7 @@ def host_memory() -> tuple[int, int]:
         try:
             limit = int(_text(limit_file))  # "max" where there is no limit
             usage = int(_text(usage_file))
-        except (OSError, ValueError):
+        except failures(OSError, ValueError):
             continue
         if limit < total:
             free, total = min(free, max(limit - usage, 0)), limit
@@ -265,7 +266,7 @@ def _physical_memory() -> tuple[int, int]:
         lines = _text("/proc/meminfo").splitlines()
         amounts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
         return amounts["MemAvailable"], amounts["MemTotal"]
-    except (OSError, KeyError, ValueError):
+    except failures(OSError, KeyError, ValueError):
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return total, total  # macOS counts no free pages here
 

@@ -144,6 +144,71 @@ static PyObject *array_of(PyObject *type, PyObject *value)
     return expect_type(value, &ValueType, "value") ? array_new((PyTypeObject *)type, (Value *)value) : NULL;
 }
 
+/* Return the frame of the program's that is under way, from a frame outwards; NULL where there is none. */
+static PyFrameObject *frame_of_program(PyFrameObject *frame)
+{
+    bool known = hooks->inside != NULL && PyTuple_CheckExact(hooks->inside);
+    Py_XINCREF(frame);
+    while (known && frame != NULL) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        bool inside = false;
+        for (Py_ssize_t i = 0; !inside && i < PyTuple_GET_SIZE(hooks->inside); i++) {
+            PyObject *prefix = PyTuple_GET_ITEM(hooks->inside, i);
+            inside = PyUnicode_Check(prefix) && PyUnicode_Tailmatch(code->co_filename, prefix, 0, PY_SSIZE_T_MAX, -1) == 1;
+        }
+        Py_DECREF(code);
+        if (!inside) break;
+        Py_SETREF(frame, PyFrame_GetBack(frame));
+    }
+    return frame;
+}
+
+/* Tell whether a frame waits for others to return. */
+static bool is_waiting(PyObject *frame)
+{
+    PyFrameObject *now = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
+    bool inner = now != NULL && (PyObject *)now != frame;
+    while (now != NULL && (PyObject *)now != frame) Py_SETREF(now, PyFrame_GetBack(now));
+    Py_XDECREF(now);
+    return inner && now != NULL;
+}
+
+static int raise_owed(void *owed)
+{
+    PyObject *error = PyTuple_GET_ITEM((PyObject *)owed, 0), *asker = PyTuple_GET_ITEM((PyObject *)owed, 1);
+    PyObject *handled = PyErr_GetHandledException();
+    Py_XDECREF(handled);
+    if (handled == error) { /* who asked was no NumPy, and raised it */
+        Py_DECREF((PyObject *)owed);
+        return 0;
+    }
+    /* What NumPy asks for next are attributes: an error that says that there is none would be lost there. */
+    if (PyErr_GivenExceptionMatches(error, PyExc_AttributeError) && is_waiting(asker) && Py_AddPendingCall(raise_owed, owed) == 0)
+        return 0;
+    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_DECREF((PyObject *)owed);
+    return -1;
+}
+
+/* NumPy drops what asking for a buffer raises, and asks otherwise. What says that something in the array failed is
+   said again then (`_for_buffer`); what came from outside, of a signal's handler, is raised where the program's
+   code runs next. */
+static void owe_interrupts(void)
+{
+    bool owed = is_interrupt();
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (owed) {
+        PyFrameObject *asker = frame_of_program(PyEval_GetFrame());
+        PyObject *both = PyTuple_Pack(2, error, asker == NULL ? Py_None : (PyObject *)asker);
+        Py_XDECREF((PyObject *)asker);
+        if (both == NULL) PyErr_Clear();
+        else if (Py_AddPendingCall(raise_owed, both) < 0) Py_DECREF(both); /* its queue is full */
+    }
+    PyErr_Restore(type, error, traceback);
+}
+
 static PyObject *array_class(PyObject *self, void *closure)
 {
     PyFrameObject *frame = hooks->appears == Py_None || hooks->appears == NULL ? NULL : PyEval_GetFrame();
@@ -154,45 +219,12 @@ static PyObject *array_class(PyObject *self, void *closure)
     shown = PyObject_CallFunctionObjArgs(appears, (PyObject *)Py_TYPE(self), code, NULL);
     Py_DECREF(code);
     Py_DECREF(appears);
+    if (shown == NULL && PyErr_ExceptionMatches(PyExc_AttributeError) && is_interrupt()) { /* isinstance would drop it */
+        owe_interrupts();
+        PyErr_Clear();
+        shown = Py_NewRef((PyObject *)Py_TYPE(self));
+    }
     return shown;
-}
-
-static int raise_owed(void *error)
-{
-    PyObject *handled = PyErr_GetHandledException();
-    Py_XDECREF(handled);
-    if (handled == error) { /* who asked was no NumPy, and raised it */
-        Py_DECREF((PyObject *)error);
-        return 0;
-    }
-    PyErr_SetObject((PyObject *)Py_TYPE((PyObject *)error), error);
-    Py_DECREF((PyObject *)error);
-    return -1;
-}
-
-/* NumPy drops what asking for a buffer raises, and asks otherwise. What says that something in the array failed is
-   said again then (`_for_buffer`); what came from outside, of a signal's handler, is raised where Python code runs
-   next. */
-static void owe_interrupts(void)
-{
-    bool owed = !PyErr_ExceptionMatches(PyExc_Exception);
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_NormalizeException(&type, &error, &traceback);
-    if (traceback != NULL) PyException_SetTraceback(error, traceback);
-    if (!owed) {
-        PyObject *failures = PyImport_ImportModule("alight._src.base.failures");
-        PyObject *found = failures == NULL ? NULL : PyObject_CallMethod(failures, "from_signal", "O", error);
-        owed = found == Py_True;
-        Py_XDECREF(found);
-        Py_XDECREF(failures);
-        if (found == NULL) { /* interrupted once more */
-            PyErr_Clear();
-            owed = true;
-        }
-    }
-    if (owed && Py_AddPendingCall(raise_owed, Py_NewRef(error)) < 0) Py_DECREF(error); /* its queue is full */
-    PyErr_Restore(type, error, traceback);
 }
 
 static int array_buffer(PyObject *self, Py_buffer *view, int flags)

@@ -53,3 +53,22 @@ bool expect_type(PyObject *object, PyTypeObject *type, const char *what)
                  object == NULL ? "missing" : Py_TYPE(object)->tp_name);
     return false;
 }
+
+/* Tell whether the error that is set came out of a signal's handler, or says of a program that it is to end: that
+   is the program's affair, and nothing that is tried another way. */
+bool is_interrupt(void)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return true;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL) PyException_SetTraceback(error, traceback);
+    PyObject *failures = PyImport_ImportModule("alight._src.base.failures");
+    PyObject *found = failures == NULL ? NULL : PyObject_CallMethod(failures, "from_signal", "O", error);
+    bool interrupt = found != Py_False; /* NULL: interrupted once more */
+    PyErr_Clear();
+    Py_XDECREF(found);
+    Py_XDECREF(failures);
+    PyErr_Restore(type, error, traceback);
+    return interrupt;
+}

@@ -106,6 +106,7 @@ extern PyObject *empty_tuple;
 bool take_arguments(const char *function, const char *const *names, Py_ssize_t required,
                     PyObject *const *args, size_t nargsf, PyObject *kwnames, PyObject **taken);
 bool expect_type(PyObject *object, PyTypeObject *type, const char *function);
+bool is_interrupt(void);
 
 /* layout.c */
 PyObject *layout_find(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp *shape, const npy_intp *strides);
@@ -129,6 +130,8 @@ bool may_write(Storage *self);
 void begin_write(Storage *self);
 void end_write(Storage *self);
 bool wait_for_turn(Storage *self);
+void let_go(Storage *self);  /* what was waited for */
+PyObject *closed(Storage *self);
 void end_turn(Storage *turn); /* and let go of it; NULL: none was had */
 bool turns_ready(void);
 bool masked_ready(void);

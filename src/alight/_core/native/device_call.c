@@ -247,7 +247,7 @@ static int asked(DeviceCall *self, DeviceBuffer *const *buffers, DeviceBuffer **
     PyObject *found = PyObject_CallOneArg(self->run, given);
     Py_DECREF(given);
     if (found == NULL) {
-        if (!PyErr_ExceptionMatches(self->failing)) return -1;
+        if (!PyErr_ExceptionMatches(self->failing) || is_interrupt()) return -1;
         PyErr_Clear();
         return 0;
     }

@@ -21,8 +21,8 @@ typedef struct {
 
 static int direct_clear(Direct *self)
 {
+    Py_CLEAR(self->errstate); /* first: without it nothing runs any more */
     Py_CLEAR(self->keep);
-    Py_CLEAR(self->errstate);
     return 0;
 }
 
@@ -30,6 +30,7 @@ static int direct_traverse(Direct *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->keep);
     Py_VISIT(self->errstate);
+    Py_VISIT(self->layouts);
     return 0;
 }
 

@@ -283,6 +283,7 @@ PyObject *entry_run(Entry *self, PyObject *const *args, Py_ssize_t count)
 
 static int entry_clear(Entry *self)
 {
+    self->open = 0; /* first: what goes may run code, which finds no match any more */
     for (Py_ssize_t i = 0; i < self->count; i++) Py_CLEAR(self->examples[i].item);
     for (Py_ssize_t i = 0; i < self->found_count; i++) {
         Py_CLEAR(self->found[i].expected);
@@ -299,17 +300,25 @@ static int entry_clear(Entry *self)
         Py_CLEAR(call->variable);
         Py_CLEAR(call->value);
     }
-    self->open = 0;
     return 0;
 }
 
 static int entry_traverse(Entry *self, visitproc visit, void *arg)
 {
-    for (Py_ssize_t i = 0; i < self->count; i++) Py_VISIT(self->examples[i].item);
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        Py_VISIT(self->examples[i].kind);
+        Py_VISIT(self->examples[i].item);
+    }
     for (Py_ssize_t i = 0; i < self->found_count; i++) {
         Py_VISIT(self->found[i].place);
         Py_VISIT(self->found[i].expected);
     }
+    for (Py_ssize_t i = 0; i < self->context_count; i++) {
+        Py_VISIT(self->contexts[i].variable);
+        Py_VISIT(self->contexts[i].fallback);
+        Py_VISIT(self->contexts[i].expected);
+    }
+    Py_VISIT(self->absent);
     Py_VISIT(self->call);
     Py_VISIT(self->already_shown);
     for (Py_ssize_t i = 0; i < self->step_count; i++) {

@@ -61,6 +61,7 @@ static int launches_traverse(Launches *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->inner);
     Py_VISIT(self->keep);
+    Py_VISIT(self->shelves);
     return 0;
 }
 

@@ -363,7 +363,7 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     if (result != NULL) {
         Py_SETREF(result, Py_NewRef(array));
     } else if (target != NULL && PyArray_NDIM((PyArrayObject *)target) == 0
-               && (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_TypeError))) {
+               && (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_TypeError)) && !is_interrupt()) {
         PyErr_Clear(); /* the hook says whether it stands for a scalar, which takes any result */
     }
     Py_XDECREF(target);

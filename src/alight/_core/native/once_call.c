@@ -180,7 +180,7 @@ static bool is_without_axes(PyObject *item) { return PyArray_CheckExact(item) &&
 /* Drop an error that says which arguments NumPy takes: ours may take more (``descending``), and has its own name. */
 static void leave_to_ours(PyObject *made)
 {
-    if (made == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    if (made == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_TypeError) && !is_interrupt()) {
         PyErr_Clear();
     }
 }
@@ -372,7 +372,7 @@ PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
     PyArrayObject *probe = (PyArrayObject *)PyObject_GetAttrString((PyObject *)layout, "probe");
     plain[0] = (PyObject *)probe;
     PyArrayObject *made = probe == NULL ? NULL : (PyArrayObject *)PyObject_Vectorcall(function, plain, nargs, NULL);
-    if (made == NULL) {
+    if (made == NULL && probe != NULL && !is_interrupt()) {
         PyErr_Clear(); /* ours meets it again, with its frames where a setting keeps them */
     }
     if (made == probe) {

@@ -20,9 +20,13 @@ static PyObject *show_error(PyObject *erred)
         PyException_SetTraceback(error, trace);
     }
     PyObject *done = PyObject_CallOneArg(erred, error);
-    if (done == NULL) {
-        PyErr_Clear(); /* the error matters more than how it looks */
+    if (done == NULL && is_interrupt()) {
+        Py_DECREF(kind);
+        Py_DECREF(error);
+        Py_XDECREF(trace);
+        return NULL;
     }
+    PyErr_Clear(); /* the error matters more than how it looks */
     Py_XDECREF(done);
     Py_XDECREF(trace);
     PyErr_Restore(kind, error, PyException_GetTraceback(error));

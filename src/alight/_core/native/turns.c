@@ -14,18 +14,21 @@
 
 typedef struct Waiter {
     struct Waiter *next;
-    Storage *storage;         /* NULL: woken */
+    Storage *storage;         /* NULL: it has the turn now, or need not wait for it any more */
+    unsigned long thread;
     PyThread_type_lock lock;
 } Waiter;
 
-static Waiter *waiters;
-/* A forked child has none of its parent's other threads: turns that those had are over. */
+static Waiter *waiters; /* who came first is first */
+/* A forked child has of its parent's threads the one that forked: turns that the others had are over. */
 static unsigned int process;
+static unsigned long survivor;
 
 #ifndef _WIN32
 static void forget_in_child(void)
 {
     process++;
+    survivor = PyThread_get_thread_ident();
     waiters = NULL;
 }
 #endif
@@ -39,36 +42,59 @@ bool turns_ready(void)
 #endif
 }
 
+/* Tell whether who took the turn last does not exist in this process. */
+static bool is_over(Storage *self) { return self->process != process && self->writer != survivor; }
+
 /* Tell whether no other thread has the turn. */
 bool may_write(Storage *self)
 {
-    return self->writer == 0 || self->process != process || self->writer == PyThread_get_thread_ident();
+    return self->writer == 0 || self->writer == PyThread_get_thread_ident() || is_over(self);
+}
+
+/* Take back what was opened to be written. */
+PyObject *closed(Storage *self)
+{
+    PyObject *open = self->open;
+    self->open = NULL;
+    if (open != NULL) ((Data *)open)->writing--;
+    return open;
 }
 
 /* Take the turn, which no other thread has. */
 void begin_write(Storage *self)
 {
-    if (self->process != process) { /* of a thread that the parent has: it is over */
+    PyObject *open = NULL;
+    if (is_over(self)) {
         self->depth = 0;
-        self->process = process;
+        open = closed(self);
     }
+    self->process = process;
     self->writer = PyThread_get_thread_ident();
     self->depth++;
+    Py_XDECREF(open);
+}
+
+/* Give the turn, which nobody has any more, to who has waited longest: who has just had it may want it again
+   and again. */
+static void hand_over(Storage *self)
+{
+    self->writer = 0;
+    for (Waiter *waiter = waiters; waiter != NULL; waiter = waiter->next) {
+        if (waiter->storage == self) {
+            self->writer = waiter->thread;
+            self->process = process;
+            waiter->storage = NULL;
+            PyThread_release_lock(waiter->lock);
+            return;
+        }
+    }
 }
 
 void end_write(Storage *self)
 {
     if (self->depth == 0 || --self->depth > 0) return;
-    self->writer = 0;
-    PyObject *open = self->open;
-    self->open = NULL;
-    if (open != NULL) ((Data *)open)->writing--;
-    for (Waiter *waiter = waiters; waiter != NULL; waiter = waiter->next) {
-        if (waiter->storage == self) {
-            waiter->storage = NULL;
-            PyThread_release_lock(waiter->lock);
-        }
-    }
+    PyObject *open = closed(self);
+    hand_over(self);
     Py_XDECREF(open);
 }
 
@@ -80,34 +106,61 @@ void end_turn(Storage *turn)
     }
 }
 
-/* Return when no other thread has the turn; false with the error of what interrupted that. */
+static Waiter *joined(Storage *self)
+{
+    Waiter *own = PyMem_RawMalloc(sizeof *own), **end = &waiters; /* not on a stack, which may end before it */
+    PyThread_type_lock lock = own == NULL ? NULL : PyThread_allocate_lock();
+    if (lock == NULL) {
+        PyMem_RawFree(own);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    PyThread_acquire_lock(lock, WAIT_LOCK);
+    *own = (Waiter){NULL, self, PyThread_get_thread_ident(), lock};
+    while (*end != NULL) end = &(*end)->next;
+    return *end = own;
+}
+
+static void leave(Waiter *own)
+{
+    for (Waiter **place = &waiters; *place != NULL; place = &(*place)->next) {
+        if (*place == own) {
+            *place = own->next;
+            break;
+        }
+    }
+    PyThread_release_lock(own->lock); /* held once: by this thread that was woken, or still */
+    PyThread_free_lock(own->lock);
+    PyMem_RawFree(own);
+}
+
+/* Return when no other thread has the turn, which this one was given, if there was one: it takes it, or lets it
+   go (`let_go`), and no other thread runs in between. False with the error of what interrupted that. */
 bool wait_for_turn(Storage *self)
 {
     bool going = true;
-    while (going && !may_write(self)) {
-        Waiter own = {waiters, self, PyThread_allocate_lock()};
-        if (own.lock == NULL) {
-            PyErr_NoMemory();
-            return false;
+    Py_INCREF(self);
+    while (going && !may_write(self)) { /* a signal's handler may have used what was given */
+        Waiter *own = joined(self);
+        unsigned int here = process;
+        going = own != NULL;
+        while (going && own->storage != NULL && process == here) {
+            Py_BEGIN_ALLOW_THREADS
+            PyThread_acquire_lock_timed(own->lock, -1, 1);
+            Py_END_ALLOW_THREADS
+            going = PyErr_CheckSignals() == 0;
         }
-        PyThread_acquire_lock(own.lock, WAIT_LOCK);
-        waiters = &own;
-        Py_INCREF(self);
-        Py_BEGIN_ALLOW_THREADS
-        PyThread_acquire_lock_timed(own.lock, -1, 1);
-        Py_END_ALLOW_THREADS
-        for (Waiter **place = &waiters; *place != NULL; place = &(*place)->next) {
-            if (*place == &own) {
-                *place = own.next;
-                break;
-            }
-        }
-        PyThread_release_lock(own.lock); /* held once: by this thread that was woken, or still */
-        PyThread_free_lock(own.lock);
-        going = PyErr_CheckSignals() == 0;
-        Py_DECREF(self);
+        if (own != NULL) leave(own);
     }
+    if (!going) let_go(self);
+    Py_DECREF(self);
     return going;
+}
+
+/* Let a turn go that was waited for and is not taken. */
+void let_go(Storage *self)
+{
+    if (self->writer != 0 && self->depth == 0 && may_write(self)) hand_over(self);
 }
 
 typedef struct {

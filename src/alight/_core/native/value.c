@@ -305,7 +305,7 @@ static int storage_clear(Storage *self)
 {
     Py_CLEAR(self->value);
     Py_CLEAR(self->lease);
-    Py_CLEAR(self->open);
+    Py_XDECREF(closed(self));
     return 0;
 }
 
@@ -324,6 +324,7 @@ static int storage_traverse(Storage *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->value);
     Py_VISIT(self->lease);
+    Py_VISIT(self->open);
     return 0;
 }
 
@@ -335,6 +336,7 @@ static PyObject *storage_rebind(Storage *self, PyObject *value)
     PyObject *old = self->value;
     self->value = Py_NewRef(value);
     link_if_pending(self, (Value *)value);
+    let_go(self);
     Py_XDECREF(old);
     Py_RETURN_NONE;
 }
@@ -348,10 +350,12 @@ static PyObject *storage_replace(Storage *self, PyObject *const *args, Py_ssize_
     if (!wait_for_turn(self)) return NULL;
     PyObject *old = self->value, *data = ((Value *)args[0])->data;
     if (old != args[0] || (!is_pending((Value *)old) && is_data(data) && ((Data *)data)->shared && !data_is_private((Data *)data))) {
+        let_go(self);
         Py_RETURN_FALSE;
     }
     self->value = Py_NewRef(args[1]);
     link_if_pending(self, (Value *)args[1]);
+    let_go(self);
     Py_DECREF(old);
     Py_RETURN_TRUE;
 }

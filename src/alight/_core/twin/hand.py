@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable
 from types import EllipsisType
 from typing import Any
 
+from alight._src.base.failures import ignoring_failures
 from alight._src.base.originals import np
 
 from .asked import POLICY
@@ -156,7 +156,7 @@ def Public(
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            with contextlib.suppress(Exception):  # the error matters more than how it looks
+            with ignoring_failures():  # the error matters more than how it looks
                 erred(error)
             raise
 

@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 from alight._core.numbering import Key, numbered
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 
 from .asked import POLICY, hooks, known, numpy_errstate, recording_errstate
@@ -236,7 +237,7 @@ def _record_weak(op: Any, array: ArrayBase, scalar: Any, reflected: bool, frame:
     out, layout = found
     try:
         other = Value(None, (), np.asarray(scalar, layout.dtype), layout)
-    except OverflowError:
+    except failures(OverflowError):
         return None  # the hook knows which ops can take an integer that does not fit
     operands = (other, value) if reflected else (value, other)
     return _record(type(array), op, operands, out, frame)

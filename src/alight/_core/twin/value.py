@@ -111,6 +111,7 @@ class Storage:
             self.value = value
             if value.op is not None:
                 pending.append(weakref.ref(self))
+            _let_go(self)
 
     def replace(self, old: Value, value: Value) -> bool:
         """Make a value that was made of ``old`` the current version, and return True; False, with
@@ -118,12 +119,15 @@ class Storage:
         with _turns:
             _wait_for_turn(self)
             data = old.data
-            if self.value is not old or (old.op is None and data is not None and data.exported):
-                return False
-            self.value = value
-            if value.op is not None:
-                pending.append(weakref.ref(self))
-            return True
+            current = self.value is old
+            if current and old.op is None and data is not None and data.exported:
+                current = False
+            if current:
+                self.value = value
+                if value.op is not None:
+                    pending.append(weakref.ref(self))
+            _let_go(self)
+            return current
 
     def open(self) -> None:
         """Note, in one's turn, that the current bytes are written from now on."""
@@ -143,14 +147,29 @@ class _Writer:
 
     __slots__ = ("depth", "open", "thread")
 
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
         self.depth = 0
         self.open: Data | None = None
 
+    def close(self) -> None:
+        if self.open is not None:
+            self.open.writing -= 1
 
-# By the ids of storages, which those that have the turn hold.
+
+class _Waiter:
+    """Who waits for the turn of a storage."""
+
+    __slots__ = ("number", "thread")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.thread = threading.get_ident()
+
+
+# By the ids of storages, which those that have the turn, or wait for it, hold.
 _writers: dict[int, _Writer] = {}
+_waiting: list[_Waiter] = []  # who came first is first
 _turns = renewed(globals(), "_turns", threading.Condition)
 
 
@@ -158,7 +177,8 @@ def _forget_writers() -> threading.Condition:
     """Forget turns: a forked child has none of its parent's other threads."""
     own = threading.get_ident()
     for number in [n for n, writer in _writers.items() if writer.thread != own]:
-        del _writers[number]
+        _writers.pop(number).close()
+    _waiting.clear()
     return _turns
 
 
@@ -166,8 +186,41 @@ renewed({}, "", _forget_writers)
 
 
 def _wait_for_turn(storage: Storage) -> None:
-    while (writer := _writers.get(id(storage))) and writer.thread != threading.get_ident():
-        _turns.wait()
+    """Return when no other thread has the turn, which this one was given, if there was one: it
+    takes it, or lets it go (`_let_go`)."""
+    own = threading.get_ident()
+    try:
+        while (writer := _writers.get(id(storage))) and writer.thread != own:
+            waiter = _Waiter(id(storage))
+            _waiting.append(waiter)
+            try:
+                while waiter in _waiting:
+                    _turns.wait()
+            finally:
+                if waiter in _waiting:
+                    _waiting.remove(waiter)
+    except BaseException:
+        _let_go(storage)
+        raise
+
+
+def _let_go(storage: Storage) -> None:
+    """Let a turn go that was waited for and is not taken."""
+    writer = _writers.get(id(storage))
+    if writer is not None and writer.thread == threading.get_ident() and not writer.depth:
+        _hand_over(id(storage))
+
+
+def _hand_over(number: int) -> None:
+    """Give a turn that nobody has any more to who has waited longest: who has just had it may want
+    it again and again."""
+    _writers.pop(number).close()
+    for waiter in _waiting:
+        if waiter.number == number:
+            _writers[number] = _Writer(waiter.thread)
+            _waiting.remove(waiter)
+            break
+    _turns.notify_all()
 
 
 class Turn:
@@ -187,7 +240,8 @@ class Turn:
             try:
                 for storage in self._storages:
                     _wait_for_turn(storage)
-                    _writers.setdefault(id(storage), _Writer()).depth += 1
+                    writer = _writers.setdefault(id(storage), _Writer(threading.get_ident()))
+                    writer.depth += 1
                     self._had.append(storage)
             except BaseException:
                 self.__exit__()
@@ -201,10 +255,7 @@ class Turn:
                 writer = _writers[id(storage)]
                 writer.depth -= 1
                 if not writer.depth:
-                    del _writers[id(storage)]
-                    if writer.open is not None:
-                        writer.open.writing -= 1
-            _turns.notify_all()
+                    _hand_over(id(storage))
 
 
 pending: list[weakref.ref[Storage]] = []

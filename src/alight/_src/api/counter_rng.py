@@ -38,7 +38,7 @@ _JUMP = 1 << 48
 _KEPT = 1 << 24
 _FLOATS = ("float64", "float32")
 
-_lock = renewed(globals(), "_lock", threading.Lock)
+_lock = renewed(globals(), "_lock", threading.RLock)
 _longest: Any = None  # the value of the longest positions so far
 
 
@@ -61,7 +61,7 @@ class Counter:
         self.seed_seq = sequence
         self._key = int(sequence.generate_state(1, np.uint64)[0])
         self._position = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     # -- state ------------------------------------------------------------------------------------
     @property
@@ -87,7 +87,7 @@ class Counter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.seed_seq = state["seed_seq"]
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.state = state
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from inspect import signature
 from typing import Any
 
 from alight._core import ArrayBase, Value
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record.array import asarray
 from alight._src.record.conversions import copy_of
@@ -39,7 +40,7 @@ def ours(item: Any) -> Any:
         return None
     try:
         found = asarray(item)
-    except (TypeError, ValueError, OverflowError):
+    except failures(TypeError, ValueError, OverflowError):
         return None
     return found if isinstance(found, ArrayBase) else None
 
@@ -64,7 +65,7 @@ def where(*args: Any, **kwargs: Any) -> Any:
         return exit_to_numpy(np.where, args, kwargs)
     try:
         values = elementwise(WHERE, (mask, *choices))
-    except (OverflowError, TypeError, ValueError):
+    except failures(OverflowError, TypeError, ValueError):
         values = None
     return exit_to_numpy(np.where, args, kwargs) if values is None else make(values[0])
 

@@ -22,6 +22,7 @@ from alight._src.api.creation import MAKERS
 from alight._src.api.elementwise import parameters
 from alight._src.api.ufunc_objects import Ufunc, ufunc
 from alight._src.base import package
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record.array import Array
 from alight._src.record.numpy_fallback import exit_to_numpy, holds_arrays, run_in_numpy
@@ -95,7 +96,7 @@ def _found(module: ModuleType, name: str) -> Any:
         return frompyfunc
     try:
         return FUNCTIONS.get(theirs) or in_numpy(theirs)
-    except TypeError:  # cannot be a key: no function of arrays
+    except failures(TypeError):  # cannot be a key: no function of arrays
         return theirs
 
 
@@ -117,7 +118,7 @@ def _read_by(theirs: Callable[..., Any]) -> int:
     """Return how many of the first arguments a function of NumPy's may be given arrays to read."""
     try:
         names = parameters(theirs)
-    except AttributeError:  # not of Python
+    except failures(AttributeError):  # not of Python
         return 1
     return names.index("out") if "out" in names else len(names)
 

@@ -1,4 +1,5 @@
-"""Work that no signal's handler interrupts: handlers run in the main thread alone."""
+"""Work that no signal's handler interrupts: handlers run in the main thread alone, so other threads
+do such work where they are."""
 
 from __future__ import annotations
 
@@ -9,14 +10,16 @@ import threading
 from _thread import allocate_lock, get_ident, start_new_thread
 from collections.abc import Callable
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
-__all__ = ["apart", "bring"]
+__all__ = ["apart", "bring", "whereabouts"]
 
 _Result = TypeVar("_Result")
 
 # Held by who works for the main thread; and by a fork, so that no child is born with it half done.
-_working = allocate_lock()
+_working = threading.RLock()  # who works may fork
 
 
 def apart(work: Callable[[], _Result]) -> _Result:
@@ -56,9 +59,15 @@ def bring(*modules: str) -> None:
         apart(lambda: [import_module(name) for name in modules])
 
 
+def whereabouts(module: str) -> ModuleSpec | None:
+    """Return where a module would be imported from, None where it is absent: that takes Python's
+    lock of imports, too."""
+    return apart(lambda: find_spec(module))
+
+
 def _after_fork_in_child() -> None:
     global _working
-    _working = allocate_lock()
+    _working = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,29 @@
-"""Locks of modules: a forked child has each anew, as who held it in the parent does not exist."""
+"""Locks of modules: a forked child has each anew, as who held it in the parent does not exist.
+
+Locks are taken in one order: who has one asks for none that stands before it.
+
+    residency.LOCK           plans run, devices are driven, and finalizers run in between
+    Turn                     to write at once into storages, by their addresses
+    registry._finding        backends are made and devices opened
+    apart._working           the main thread waits for work done apart
+    kernels._making          a kernel is made
+    compiled._lock           its code becomes part of the process
+    parsing.lock             text is parsed
+    cuda_session.lock        a CUDA device's own state
+    staging_ring._lock       a piece of a copy is given to a stream
+    pinned_memory._counting  pages are counted
+    store._threads_lock      a file is written
+    filters._filters         warnings are asked for
+    kernels._lock            jobs of the background
+    counter_rng._lock        numbers are drawn
+    site._changing           a specialization changes its phase
+    decisions._lock          something is counted
+    code_origin._asking      paths are asked for
+    value._turns             turns of the twin change hands
+    value._pending_lock      the twin's list of storages changes
+
+Who has one may ask for it again: a finalizer or a signal's handler may run anywhere.
+"""
 
 from __future__ import annotations
 

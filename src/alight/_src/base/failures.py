@@ -9,26 +9,36 @@ from __future__ import annotations
 
 import sys
 from types import FrameType, TracebackType
+from typing import TypeVar, overload
 
 __all__ = ["failures", "from_signal", "ignoring_failures"]
 
+_Error = TypeVar("_Error", bound=Exception)
 
-def failures() -> tuple[type[Exception], ...]:
-    """Return the errors that are caught here: ``except failures():``, which Python evaluates when
-    there is one. What a signal's handler raised is not among them."""
+
+@overload
+def failures() -> tuple[type[Exception], ...]: ...
+@overload
+def failures(*kinds: type[_Error]) -> tuple[type[_Error], ...]: ...
+def failures(*kinds: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return the errors that are caught here, by default all: ``except failures(ValueError):``,
+    which Python evaluates when there is one. What a signal's handler raised is not among them."""
     error = sys.exc_info()[1]
-    return () if error is None or from_signal(error) else (Exception,)
+    if error is None or from_signal(error, sys._getframe(1)):
+        return ()
+    return kinds or (Exception,)
 
 
-def from_signal(error: BaseException) -> bool:
-    """Tell whether a signal's handler raised an error, or what an error says it was caused by."""
+def from_signal(error: BaseException, catching: FrameType | None = None) -> bool:
+    """Tell whether a signal's handler raised an error, or what an error says it was caused by.
+    ``catching``: who asks, whose names are not looked at, as that would keep what they name."""
     cause: BaseException | None = error
     seen = set()
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         step = cause.__traceback__
         while step is not None:
-            if _handles(step.tb_frame):
+            if step.tb_frame is not catching and _handles(step.tb_frame):
                 return True
             step = step.tb_next
         cause = cause.__cause__
@@ -54,9 +64,13 @@ def _handles(frame: FrameType) -> bool:
 
 
 class ignoring_failures:
-    """A context that ends where an error is met which alight may answer itself: by going on."""
+    """A context that ends where an error is met which alight may answer itself: by going on.
+    ``kinds``: which of them, by default all."""
 
-    __slots__ = ()
+    __slots__ = ("kinds",)
+
+    def __init__(self, *kinds: type[Exception]) -> None:
+        self.kinds = kinds or (Exception,)
 
     def __enter__(self) -> None:
         pass
@@ -67,4 +81,4 @@ class ignoring_failures:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        return isinstance(error, Exception) and not from_signal(error)
+        return isinstance(error, self.kinds) and not from_signal(error, sys._getframe(1))

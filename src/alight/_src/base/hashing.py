@@ -4,10 +4,12 @@ loaded that, its SHA-256 takes a fifth of the time."""
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
+
+from alight._src.base.apart import apart
+from alight._src.base.failures import ignoring_failures
 
 __all__ = ["sha256", "short"]
 
@@ -30,6 +32,6 @@ def short(data: bytes) -> str:
 def _own(name: str) -> Any:
     # _sha2 from 3.12 on, _sha256 before, hashlib in other interpreters
     for module in ("_blake2", "_sha2", "_sha256", "hashlib"):
-        with suppress(ImportError, AttributeError):
-            return getattr(import_module(module), name)
+        with ignoring_failures(ImportError, AttributeError):
+            return getattr(apart(partial(import_module, module)), name)
     raise ImportError(f"this Python has no {name}. Fix: install one that has hashlib.")

@@ -10,12 +10,13 @@ one of bounded size, and who can write it is left to the folder of the user's pr
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
 import sys
 import time
+
+from alight._src.base.failures import failures, ignoring_failures
 
 __all__ = ["CHECKED", "Folder", "Lock", "NotOwn", "enter", "has"]
 
@@ -107,7 +108,7 @@ class Folder:
     def inner(self, name: str, make: bool = False) -> Folder:
         """Return a folder in this one."""
         if make:
-            with contextlib.suppress(FileExistsError):
+            with ignoring_failures(FileExistsError):
                 os.mkdir(self._at(name), 0o700, dir_fd=self._file)
         return _opened(os.path.join(self.path, name), self._at(name), self._file)
 
@@ -132,7 +133,7 @@ class Folder:
         try:
             _check(path, self.status(name), stat.S_IFREG)  # before it is opened: a device may act
             file = self.open(name, os.O_RDONLY)
-        except FileNotFoundError:
+        except failures(FileNotFoundError):
             return None
         with open(file, "rb", buffering=0) as stream:
             found = os.fstat(file)
@@ -155,12 +156,12 @@ class Folder:
                 try:
                     self.rename(temporary, name)
                     return
-                except PermissionError:  # Windows, while somebody reads the old file
+                except failures(PermissionError):  # Windows, while somebody reads the old file
                     if sys.platform != "win32" or attempt == 19:
                         raise
                     time.sleep(0.005)
         except BaseException:
-            with contextlib.suppress(OSError):
+            with ignoring_failures(OSError):
                 self.unlink(temporary)
             raise
 
@@ -192,9 +193,9 @@ def _opened(path: str, at: str, outer: int | None, root: bool = False) -> Folder
         return Folder(path, None)
     try:
         file = os.open(at, _FOLDER | (0 if outer is None else os.O_NOFOLLOW), dir_fd=outer)
-    except FileNotFoundError:
+    except failures(FileNotFoundError):
         raise
-    except OSError:
+    except failures(OSError):
         # Others' folders may be closed to this user: say whose it is, not that it cannot be opened.
         found = os.stat(at, dir_fd=outer, follow_symlinks=outer is None)
         _check(path, found, stat.S_IFDIR, root)
@@ -239,14 +240,14 @@ def _make(path: str) -> None:
     """Make a folder, and those around it that are missing, for this user alone."""
     try:
         os.mkdir(path, 0o700)  # whatever the mask says: what the group can write is not used
-    except FileExistsError:
+    except failures(FileExistsError):
         pass
-    except FileNotFoundError:
+    except failures(FileNotFoundError):
         outer = os.path.dirname(path)
         if outer == path:
             raise
         _make(outer)
-        with contextlib.suppress(FileExistsError):
+        with ignoring_failures(FileExistsError):
             os.mkdir(path, 0o700)
 
 
@@ -258,8 +259,8 @@ class Lock:
         self._holds_file = False
         try:
             self._file = folder.open(".lock", os.O_RDWR | os.O_CREAT)
-        except OSError:
-            with contextlib.suppress(FileNotFoundError):
+        except failures(OSError):
+            with ignoring_failures(FileNotFoundError):
                 self._check(folder.status(".lock"))
             raise
         try:
@@ -285,17 +286,17 @@ class Lock:
             else:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        except OSError as error:
+        except failures(OSError) as error:
             if error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK):
                 return False
         # Some network folders have no locks. Two who break a stale lock in the same instant may
         # both go on: an update can be lost then, a file cannot, because each is replaced whole.
-        with contextlib.suppress(FileNotFoundError):
+        with ignoring_failures(FileNotFoundError):
             if self._folder.status(".held").st_mtime < time.time() - LOCK_SECONDS:
                 self._folder.unlink(".held")
         try:
             os.close(self._folder.open(".held", os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
+        except failures(FileExistsError):
             return False
         self._holds_file = True
         return True
@@ -303,7 +304,7 @@ class Lock:
     def release(self) -> None:
         """Let others have it."""
         if self._holds_file:
-            with contextlib.suppress(FileNotFoundError):
+            with ignoring_failures(FileNotFoundError):
                 self._folder.unlink(".held")
         elif sys.platform == "win32":
             os.lseek(self._file, 0, os.SEEK_SET)

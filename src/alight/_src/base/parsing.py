@@ -10,4 +10,4 @@ __all__ = ["lock"]
 
 # CPython 3.11 counts how deep it is in one place for all threads: of two that parse at once, one
 # can end in a SystemError.
-lock = renewed(globals(), "lock", threading.Lock)
+lock = renewed(globals(), "lock", threading.RLock)

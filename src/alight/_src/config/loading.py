@@ -15,6 +15,7 @@ from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeVar, cast
 
 from alight._core import POLICY
+from alight._src.base.failures import failures
 from alight._src.config.policy import Policy, amended
 from alight._src.config.schema import (
     DEFAULT,
@@ -106,7 +107,7 @@ class policy:
         try:
             try:
                 self._changes = _shared(*values)
-            except TypeError:  # a list or dict among them
+            except failures(TypeError):  # a list or dict among them
                 self._changes = _Changes(*values)
         except ConfigError as error:
             raise error.with_traceback(None) from None  # at the program's line
@@ -255,7 +256,7 @@ def _read_file(environ: Mapping[str, str]) -> tuple[str | None, list[Sourced]]:
             import tomllib  # late: most have no such file
 
             document = tomllib.load(stream)
-    except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
+    except failures(OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
         if isinstance(error, OSError) and not named:
             return None, []  # nobody asked for a file, and none can be read
         source = "environment variable ALIGHT_CONFIG: " if named else ""

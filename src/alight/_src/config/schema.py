@@ -7,10 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from operator import index
 from typing import Any, NamedTuple, NoReturn, cast
 
+from alight._src.base.failures import failures, ignoring_failures
 from alight.errors import ConfigError
 
 HOST_DEVICE = "cpu"  # the id of the one device there always is
@@ -95,7 +95,7 @@ def _count(
         if isinstance(raw, bool):  # True is an int in Python, never a count here
             raise TypeError
         count = index(cast(Any, raw))
-    except TypeError:
+    except failures(TypeError):
         count = -1
     if count < 0:
         bad(raw, source, "a whole number >= 0", fix)
@@ -200,7 +200,7 @@ def meant(name: str, text: str) -> object:
     if read is truth:
         return _WORDS.get(text.lower(), text)
     if read in (_floor, _kept, _threads):
-        with suppress(ValueError):
+        with ignoring_failures(ValueError):
             return int(text)
     return text
 

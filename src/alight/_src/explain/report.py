@@ -13,6 +13,7 @@ from typing import Any, Never
 
 from alight._src.adapt import lazy_devices, planner_facts
 from alight._src.base.at_exit import interrupted, when_over
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.config.schema import checked
 from alight._src.explain import text_tables
 from alight._src.explain.tables_data import (
@@ -68,7 +69,7 @@ class Report:
 
         try:
             document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
+        except failures(ValueError) as error:
             raise AlightError(
                 f"{os.fspath(path)} is not JSON: {error}. Fix: name a file that "
                 "`alight run --report FILE.json` wrote."
@@ -185,9 +186,9 @@ def write(path: str | os.PathLike[str], text: str) -> None:
             beside.write_text(text, encoding="utf-8")
             os.replace(beside, target)
         finally:
-            with contextlib.suppress(OSError):
+            with ignoring_failures(OSError):
                 beside.unlink()
-    except OSError as error:
+    except failures(OSError) as error:
         raise StoreError(
             f"cannot write the report to {os.fspath(path)}: {error.strerror}. "
             "Fix: name a file in a folder that exists and can be written."
@@ -252,7 +253,7 @@ def as_called(
         )
     try:
         yield
-    except TypeError as error:
+    except failures(TypeError) as error:
         # Not before the call: what decorators say that a function takes need not be what it does.
         misfit = "" if _ran_others(error.__traceback__) else _misfit(function, args, kwargs)
         if not misfit:
@@ -291,11 +292,11 @@ def _misfit(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     plain = function.__wrapped__ if isinstance(function, Jitted) else function
     try:
         taken = signature(plain, follow_wrapped=False)  # a decorator's takes what it takes itself
-    except (TypeError, ValueError):  # it does not say what it takes
+    except failures(TypeError, ValueError):  # it does not say what it takes
         return ""
     try:
         taken.bind(*args, **kwargs)
-    except TypeError as error:
+    except failures(TypeError) as error:
         empty = Parameter.empty
         shown = [
             one.replace(default=empty if one.default is empty else _Default(), annotation=empty)
@@ -375,7 +376,7 @@ def explain_at_exit() -> None:
     def show() -> None:
         try:
             print(report().explanation(), flush=True)
-        except BrokenPipeError:  # who reads has read enough, as of `| head`
+        except failures(BrokenPipeError):  # who reads has read enough, as of `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     _register("explain", show)

@@ -7,6 +7,7 @@ import os.path
 from collections.abc import Iterable
 from typing import Any
 
+from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_bytes, readable_seconds
 
 __all__ = [
@@ -104,7 +105,7 @@ def _folder(document: Row) -> str:
         return ""
     try:
         return os.path.join(os.path.commonpath(folders), "")
-    except ValueError:  # on several drives
+    except failures(ValueError):  # on several drives
         return ""
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alight._core.guard import WATCHED
+from alight._src.base.failures import failures
 from alight._src.fp_warnings.categories import ALL, may_raise
 from alight._src.fp_warnings.errstate import ERRSTATE, settings_of
 from alight._src.fp_warnings.filters import when_to_warn
@@ -53,7 +54,7 @@ def _in_force(version: Any) -> bool:
         return False
     try:
         _warn_explicit("", _no_category, "", 1, "", {"version": version, _OWN: True})
-    except TypeError:
+    except failures(TypeError):
         return False
     return True
 

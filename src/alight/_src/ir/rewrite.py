@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.group import Graph, Node
 from alight._src.ir.op import Kind
@@ -95,7 +96,7 @@ class Work:
                 attrs = exactly(node.attrs) if node.attrs else ()
                 key = (node.op, node.operands, node.layout, attrs)
                 same = self.seen.get(key)
-            except TypeError:  # an attribute that cannot be compared
+            except failures(TypeError):  # an attribute that cannot be compared
                 pass
             else:
                 if same is not None and self.takes_over(same, number):

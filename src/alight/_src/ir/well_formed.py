@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.crossed import fault
 from alight._src.ir.group import (
@@ -38,7 +39,7 @@ def graph_faults(graph: Graph) -> list[str]:
             continue
         try:
             exactly(node.attrs)
-        except TypeError as error:
+        except failures(TypeError) as error:
             found.append(f"%{number} {node.op.name}: {error}, so no kernel or plan can be kept")
         found += (f"%{number} {node.op.name}: {fault}" for fault in _node_faults(graph, node))
     return found
@@ -124,7 +125,7 @@ def _node_faults(graph: Graph, node: Node) -> Iterator[str]:
     if kind is Kind.ELEMENTWISE:
         try:
             shape = np.broadcast_shapes(*[layout.shape for layout in layouts], node.layout.shape)
-        except ValueError as error:
+        except failures(ValueError) as error:
             yield str(error)
             return
         if shape != node.layout.shape:

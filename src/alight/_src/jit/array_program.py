@@ -22,6 +22,7 @@ from alight._core import (
     Value,
     recording_errstate,
 )
+from alight._src.base.failures import failures
 from alight._src.config.loading import config
 from alight._src.jit.replay import SCALARS, Argument, Fresh, Leaf, Making, NotKept, Program, Tree
 from alight._src.jit.trace import CONSTANT_BYTES, Trace
@@ -369,7 +370,7 @@ class Direct:
                     return None
                 buffers.append(data.remote[space])
                 datas.append(data)
-        except (AttributeError, KeyError, TypeError):  # pending, or it does not lie there
+        except failures(AttributeError, KeyError, TypeError):  # pending, or it does not lie there
             return None
         if any([datas[number] is not datas[before] for number, before in self._same]):
             return None

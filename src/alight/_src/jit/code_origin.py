@@ -9,17 +9,22 @@ from functools import cache
 from types import FunctionType
 
 from alight._src.base import package
+from alight._src.base.apart import apart
 from alight._src.base.at_fork import renewed
 from alight._src.base.originals import np
 
 __all__ = ["installed", "of_a_package", "standard", "written_by_user"]
 
 # sysconfig makes what it answers from at its first questions: two threads fail one another there.
-_asking = renewed(globals(), "_asking", threading.Lock)
+_asking = renewed(globals(), "_asking", threading.RLock)
 
 
 @cache
 def _paths() -> dict[str, str]:
+    return apart(_asked)  # it imports what it answers from
+
+
+def _asked() -> dict[str, str]:
     with _asking:
         return sysconfig.get_paths()  # every question makes them all anew
 

@@ -7,7 +7,6 @@ import itertools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import lru_cache, partial
 from types import (
     FunctionType,
@@ -21,6 +20,7 @@ from types import (
 from typing import Any
 
 from alight._core import ArrayBase
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.jit.code_origin import of_a_package, standard
 
@@ -78,7 +78,7 @@ def exchange(holder: Any, give: Give) -> Any:
             holder.args = args
     elif isinstance(holder, FunctionType):
         for cell in holder.__closure__ or ():
-            with suppress(ValueError):  # not assigned yet
+            with ignoring_failures(ValueError):  # not assigned yet
                 cell.cell_contents = give(cell.cell_contents)
         old = holder.__defaults__ or ()
         if (new := _exchanged(old, give)) is not old:
@@ -131,10 +131,10 @@ def exchange_attributes(holder: Any, give: Give) -> None:
     for slot in slots(kind):
         try:
             item = slot.__get__(holder)
-        except AttributeError:  # nothing is there
+        except failures(AttributeError):  # nothing is there
             continue
         if (new := give(item)) is not item:
-            with suppress(AttributeError):  # of a class written in C, which sets it itself
+            with ignoring_failures(AttributeError):  # of a class written in C, which sets it itself
                 slot.__set__(holder, new)
 
 

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from alight._core import ArrayBase, floor
 from alight._src.api.stand_ins import stand_in, stand_ins
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.jit.border import NAME, border, is_of_a_package
 from alight._src.jit.border_rewrite import rerouted_code
@@ -181,7 +182,7 @@ def _contents(function: FunctionType) -> tuple[Any, ...]:
 def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # not assigned yet
+    except failures(ValueError):  # not assigned yet
         return None
 
 

@@ -17,6 +17,7 @@ from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS, Kind
 from alight._src.jit.bytecode import Step, Steps, instructions, lines
@@ -337,7 +338,7 @@ class _Proving:
         """Return what a variable of an enclosing function holds."""
         try:
             value = cell.cell_contents
-        except ValueError:
+        except failures(ValueError):
             raise _NotProven(f"{where}: {name!r} is not assigned yet") from None
         self.look_up(cell, None, value)
         return value

@@ -14,13 +14,13 @@ import gc
 import mmap
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import cache, lru_cache
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
 
 from alight._core import ArrayBase
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.jit.code_origin import of_a_package, standard, written_by_user
 from alight._src.jit.exchange import attributes, is_the_programs
@@ -103,7 +103,7 @@ class Reach:
         return any(low < end and start < high for start, end in self.buffers)
 
     def _buffer(self, item: Any) -> None:
-        with suppress(TypeError, ValueError, BufferError), memoryview(item) as view:
+        with ignoring_failures(TypeError, ValueError, BufferError), memoryview(item) as view:
             if not view.readonly and view.nbytes:
                 # Nothing of it is kept: what is exported cannot be given another size.
                 self.buffers.append(_bounds(np.frombuffer(view, np.uint8)))
@@ -124,7 +124,7 @@ def overlap(a: NdArray, b: NdArray) -> bool:
         # The general question is NP-hard. What 100 candidates do not settle counts as shared, which
         # is right too: only some writes go through one storage that could have had two.
         return _shares(a, b, max_work=100)  # type: ignore[arg-type]
-    except (np.exceptions.TooHardError, OverflowError):
+    except failures(np.exceptions.TooHardError, OverflowError):
         return True
 
 
@@ -173,7 +173,7 @@ def _parts(item: Any, kind: type) -> list[Any]:
     if issubclass(kind, (np.void, np.flatiter)):
         return [item.base]
     if kind is np.nditer:
-        with suppress(ValueError):  # one that was closed has none
+        with ignoring_failures(ValueError):  # one that was closed has none
             return [*item.operands]
         return []
     if kind is memoryview:
@@ -181,7 +181,7 @@ def _parts(item: Any, kind: type) -> list[Any]:
     if issubclass(kind, ReferenceType):
         return [item()]
     if kind in (ProxyType, CallableProxyType):
-        with suppress(ReferenceError):
+        with ignoring_failures(ReferenceError):
             return [item.__repr__.__self__]
         return []
     if kind.__module__.startswith("alight."):

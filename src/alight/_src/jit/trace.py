@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from alight._core import Value
+from alight._src.base.apart import bring
 from alight._src.base.originals import np
 from alight._src.config.loading import config
 from alight._src.ir.group import same_bits
@@ -108,6 +109,7 @@ def make_program(
         except NotKept:
             return None
         if config().check:
+            bring("alight._src.jit.checked_programs")
             from alight._src.jit.checked_programs import prove_host
 
             prove_host(made)

@@ -12,7 +12,6 @@ import builtins
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from importlib.machinery import (
     BYTECODE_SUFFIXES,
     EXTENSION_SUFFIXES,
@@ -33,7 +32,7 @@ import alight.errors
 from alight._core import floor, hooks
 from alight._src.adapt.record_floor import LEAST_FLOOR
 from alight._src.api.stand_ins import NAME, numpy_namespace, random_namespace
-from alight._src.base.failures import failures
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.config.loading import config
 from alight._src.record.reported_class import asks_what_it_means
 from alight._src.record.tracebacks import clean_chain, without_ours
@@ -146,7 +145,10 @@ def _imports(tree: ast.Module, path: str) -> Iterator[str]:
                     continue
                 seen.add(file)
                 # Where it cannot be read, its own import says so.
-                with suppress(OSError, SyntaxError, ValueError), open(file, "rb") as stream:
+                with (
+                    ignoring_failures(OSError, SyntaxError, ValueError),
+                    open(file, "rb") as stream,
+                ):
                     open_files.append((ast.parse(stream.read()), file))
 
 
@@ -308,7 +310,7 @@ def read_script(path: str) -> bytes:
     try:
         with open(path, "rb") as stream:
             return stream.read()
-    except OSError as error:
+    except failures(OSError) as error:
         where = os.path.join(os.getcwd(), path)
         print(
             f"alight: can't open file {where!r}: [Errno {error.errno}] {error.strerror}. "
@@ -416,7 +418,7 @@ def _folder_of(package: str) -> str | None:
 
     try:
         found = find_spec(package)
-    except (ImportError, ValueError):  # the run itself words it
+    except failures(ImportError, ValueError):  # the run itself words it
         return None
     if found is None or found.origin is None or not os.path.isabs(found.origin):
         return None

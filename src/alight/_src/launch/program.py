@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from alight._src.adapt.first_plan import plan_at_once
+from alight._src.base.failures import failures
 from alight._src.config.loading import config, current_policy
 from alight._src.config.schema import checked
 from alight._src.launch.loader import (
@@ -98,6 +99,6 @@ def failing_in_words() -> Iterator[None]:
     wrong."""
     try:
         yield
-    except (AlightError, OSError) as error:
+    except failures(AlightError, OSError) as error:
         print(f"alight: {error}", file=sys.stderr)
         raise SystemExit(1) from None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from alight._src.base.failures import failures
 from alight._src.plan.profile import Profile, Rates, unit_of
 
 # The shortest and the longest that anything here can take: a processor's cycle, and longer than
@@ -35,10 +36,10 @@ def profile_of_document(document: object, path: str | None = None) -> Profile:
         problem = next(iter(_problems(profile)), None)
     except RecursionError:
         raise ValueError("it is nested too deeply. Fix: alight calibrate.") from None
-    except ValueError as error:
+    except failures(ValueError) as error:
         text = str(error)
         raise ValueError(text if "Fix:" in text else f"{text}. Fix: alight calibrate.") from error
-    except (KeyError, TypeError, AttributeError, OverflowError, ArithmeticError) as error:
+    except failures(KeyError, TypeError, AttributeError, OverflowError, ArithmeticError) as error:
         raise ValueError(
             f"it is no profile ({type(error).__name__}: {error}). Fix: alight calibrate."
         ) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alight._src.base.failures import failures
 from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS, Kind
 from alight._src.measure import probes
@@ -483,7 +484,7 @@ def _every_op(dtype: str) -> Sequence[str]:
         if isinstance(op.reference, np.ufunc) and op.name not in ("ldexp", "isnat"):
             try:
                 loop = op.reference.resolve_dtypes((*[wanted] * op.nin, None))
-            except TypeError:
+            except failures(TypeError):
                 continue
             if all(operand == wanted for operand in loop[:-1]):
                 found.append(op.name)

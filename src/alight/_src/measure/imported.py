@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_bytes
 from alight._src.measure.bounds import profile_of_document
 from alight._src.measure.profiles import differences, fingerprint
@@ -50,10 +51,10 @@ def import_profile(path: str | Path, device: Device, known: Profile | None) -> P
         if "rows" in document and "machine" in document:
             return _from_benchmark(document, device, known)
         profile = profile_of_document(_profile_in(document, device.id))
-    except OSError as error:
+    except failures(OSError) as error:
         why = f"{error.strerror or error}. Fix: name a file that can be read"
         raise StoreError(f"{path} is not imported: {why}.") from error
-    except (ValueError, RecursionError) as error:
+    except failures(ValueError, RecursionError) as error:
         raise StoreError(f"{path} is not imported: {error}") from error
     hard, soft = differences(profile.fingerprint, fingerprint(device))
     if hard:
@@ -71,7 +72,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"it has {path.stat().st_size} bytes. Fix: name a profile")
     try:
         document = json.loads(path.read_bytes(), parse_constant=_no_constant)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except failures(json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"it is not JSON: {error}. Fix: {_SUCH_A_FILE}") from error
     if not isinstance(document, dict):
         raise ValueError("it holds no object of JSON. Fix: name a profile")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import math
 import os
 import sys
@@ -14,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from alight._src.base import package
+from alight._src.base.apart import bring, whereabouts
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.plan.profile_version import SCHEMA
 from alight._src.store import default_store, digest
@@ -45,7 +45,7 @@ def _version(package: str) -> str | None:
     Read off the name of its record on disk: importing importlib.metadata takes 15 ms, at every
     start of every program.
     """
-    spec = importlib.util.find_spec(package)
+    spec = whereabouts(package)
     if spec is None or spec.origin is None:
         return None
     for record in os.listdir(os.path.dirname(os.path.dirname(spec.origin))):
@@ -179,6 +179,7 @@ def load_profile(device: Device | None = None) -> Profile | None:
     document = store.read(KIND, key)
     if document is None:
         return None
+    bring("alight._src.measure.bounds")
     from alight._src.measure.bounds import profile_of_document
 
     try:
@@ -186,7 +187,7 @@ def load_profile(device: Device | None = None) -> Profile | None:
         hard, soft = differences(profile.fingerprint, here)
         if hard:
             raise ValueError(f"it was made elsewhere ({hard[0]}). Fix: alight calibrate.")
-    except ValueError as error:
+    except failures(ValueError) as error:
         store.put_aside(KIND, key, error)
         return None
     if time.time() - profile.made_at > OLD_SECONDS:
@@ -253,13 +254,13 @@ def save_profile(profile: Profile) -> Profile:
 
     try:
         profile_of_document(profile.to_dict())
-    except ValueError as error:
+    except failures(ValueError) as error:
         raise StoreError(f"the profile of {profile.device} is not stored: {error}") from error
     store = default_store()
     key = profile_key(profile.fingerprint)
     kept = store.write(KIND, key, profile.to_dict(), _better)
     if not profile.little:
-        with contextlib.suppress(StoreError):  # somebody else's file: what it says ages
+        with ignoring_failures(StoreError):  # somebody else's file: what it says ages
             store.remove(_ATTEMPT, digest(profile.fingerprint, _ATTEMPT))
     place = store.place(KIND, key)
     if place is None or kept["made_at"] != profile.made_at:
@@ -282,7 +283,7 @@ def _better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
             if now.tried is None and before.share < LEAST_SHARE * now.share and not now.doubts:
                 return new  # there was no time to try it, but it holds twice as much
             return old if before.rank < now.rank else new
-    except (KeyError, TypeError, ValueError):
+    except failures(KeyError, TypeError, ValueError):
         pass
     return new
 
@@ -299,7 +300,7 @@ def passed_over(device: Device) -> str:
             if any(made[name] != here[name] for name in _MACHINE):
                 continue
             hard, _ = differences({**made, "blas": _flat(made)}, {**here, "blas": _flat(here)})
-        except (KeyError, TypeError, ValueError):  # nobody asked for it
+        except failures(KeyError, TypeError, ValueError):  # nobody asked for it
             continue
         if hard:
             found.append((len(hard), -at, "; ".join(hard)))
@@ -319,7 +320,7 @@ class Refused(NamedTuple):
 def refused(device: Device) -> Refused | None:
     """Return the last calibration of a device, if it was refused or of little."""
     found = default_store().read(_ATTEMPT, _attempt_key(device)) or {}
-    with contextlib.suppress(KeyError, TypeError, ValueError):  # then it says nothing
+    with ignoring_failures(KeyError, TypeError, ValueError):  # then it says nothing
         why = str(found.get("why", "other work disturbed it"))  # older ones do not say
         return Refused(float(found["at"]), float(found["wait_seconds"]), why)
     return None

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from alight._src.base.failures import failures
 from alight._src.measure.profiles import OLD_SECONDS, code_fingerprint, fingerprint, profile_key
 from alight._src.measure.samples import Samples
 from alight._src.plan.curve import Measured
@@ -90,7 +91,7 @@ def load(device: Device) -> Kept | None:
         return None
     try:
         found = _from_document(document)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except failures(KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         why = f"it holds no timings ({type(error).__name__}: {error}). Fix: alight calibrate."
         store.put_aside(KIND, key, ValueError(why))
         return None
@@ -187,6 +188,6 @@ def _joined(old: Document, new: Document) -> Document:
                 mine = new["timings"].setdefault(name, {}).setdefault(key, [])
                 there = {amount for amount, _ in mine}
                 mine += [point for point in points if point[0] not in there]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+    except failures(KeyError, IndexError, TypeError, ValueError, AttributeError):
         pass  # the old one holds nothing
     return new

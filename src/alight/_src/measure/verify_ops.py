@@ -62,7 +62,7 @@ def doubt(
                 found = _compared(where, op, dtypes, output)
             except (DeviceUnavailable, OutOfDeviceMemory) as error:
                 return str(error)  # of the device as it is now, and not of the op
-            except Exception as error:
+            except failures() as error:
                 if is_shortage(error):
                     return f"{type(error).__name__}: {error}"
                 raise

@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from alight._src.base.failures import failures
 from alight._src.ir.crossed import uneven, visits
 from alight._src.ir.group import Graph, Group, GroupKind
 from alight._src.ir.inner import sides_of
@@ -404,7 +405,7 @@ def _all_terms(
                 item = alone(graph, node, nbytes)
                 known[key] = _pass_terms(rates, graph, item, first, own, host=host)
             found = known[key]
-        except TypeError:  # an attribute without a hash
+        except failures(TypeError):  # an attribute without a hash
             item = alone(graph, node, nbytes)
             found = _pass_terms(rates, graph, item, first, own, host=host)
         if first:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
+from alight._src.base.failures import ignoring_failures
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.rolls import turns
@@ -67,7 +67,7 @@ def group_of(graph: Graph, uses: Uses, region: Region) -> tuple[Group, tuple[int
     found = uses.groups.get(key)
     if found is None:
         group, inputs = _made(graph, region)
-        with suppress(TypeError):  # an attribute without a hash
+        with ignoring_failures(TypeError):  # an attribute without a hash
             group = uses.distinct.setdefault(group, group)
         found = uses.groups[key] = group, inputs
     return found

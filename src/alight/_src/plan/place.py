@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from alight._src.base.failures import failures
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.op import Kind, dtype_name
 from alight._src.ir.rewrite import Rewritten, rewrite
@@ -250,7 +251,7 @@ def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list
         key: Any = (node.op, layouts, pattern, node.layout, node.attrs)
         try:
             found = asked.get(key)
-        except TypeError:  # an attribute without a hash
+        except failures(TypeError):  # an attribute without a hash
             key, found = None, None
         if found is None:
             region = Region(

@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from alight._src.base.failures import failures
 from alight._src.ir.crossed import LEAST_WIDTH
 from alight._src.ir.op import Kind
 from alight._src.ir.rewrite import exactly
@@ -73,7 +74,7 @@ def likeness(graph: Graph, facts: Facts) -> Hashable:
             (facts.estimate is no_estimate, facts.timed is None),
         )
         hash(key)
-    except TypeError:  # an attribute that cannot be compared
+    except failures(TypeError):  # an attribute that cannot be compared
         return None
     return key
 

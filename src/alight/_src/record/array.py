@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
 from alight._src.base import package
-from alight._src.base.failures import from_signal
+from alight._src.base.failures import failures, from_signal
 from alight._src.base.originals import np
 from alight._src.config.schema import truth
 from alight._src.fp_warnings.filters import recording_errstate
@@ -68,7 +68,7 @@ class Array(ArrayMethods):
             return super().__new__(cls)
         try:
             made = np.ndarray(*args, **kwargs)
-        except TypeError:
+        except failures(TypeError):
             if not args or not hasattr(args[0], "numerator") or hasattr(args[0], "__index__"):
                 raise
             # Python's statistics give a fraction to the class of what they were given; where that
@@ -197,7 +197,7 @@ class Array(ArrayMethods):
             if not self.size:
                 refuse_as_index(self, sys._getframe(1))
             return self.__array__()
-        except Exception as error:
+        except failures() as error:
             if not (NATIVE and from_signal(error)):  # the native core sees to those
                 storage_io.note_dropped(self, error, sys._getframe().f_back)
             raise
@@ -276,7 +276,7 @@ class Array(ArrayMethods):
         try:
             found = storage_io.looked_at(self)
             return _number(int, found) if found.ndim else int(found)
-        except TypeError as error:
+        except failures(TypeError) as error:
             if (real := _real_part(self)) is not None:
                 return int(real)
             frame = sys._getframe(1)
@@ -289,7 +289,7 @@ class Array(ArrayMethods):
         try:
             found = storage_io.looked_at(self)
             return _number(float, found) if found.ndim else float(found)
-        except TypeError:
+        except failures(TypeError):
             if (real := _real_part(self)) is None:
                 raise
             return real

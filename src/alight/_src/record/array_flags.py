@@ -7,6 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from alight._core import ArrayBase, Storage, View
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record.leased import Leased
 from alight._src.record.storage_io import layout, may_be_written
@@ -65,7 +66,7 @@ class Flags:
             return may_be_written(self._array)
         try:
             return self._known[name]
-        except KeyError:
+        except failures(KeyError):
             raise AttributeError(f"flags have no attribute {name!r}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:

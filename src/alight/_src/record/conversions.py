@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from alight._core import ArrayBase, Value, make_layout
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import array_of, stands_for_scalar
@@ -92,7 +93,7 @@ def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = 
     if copy is not True:
         try:
             return apply_view(array, lambda p: np.reshape(p, shape, order=order, copy=False))  # type: ignore[call-overload]
-        except ValueError as error:
+        except failures(ValueError) as error:
             if "copy" not in str(error) or copy is False:
                 raise
     target = np.reshape(np.empty_like(probe, np.int8, "C"), shape).shape

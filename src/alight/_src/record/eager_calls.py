@@ -83,8 +83,7 @@ def called(
     from alight.device import Unsupported
 
     try:
-        # In this order: who has the turn to write may wait for the lock.
-        with Turn(*[array.storage for array in changed]), residency.LOCK:
+        with residency.LOCK, Turn(*[array.storage for array in changed]):
             return _run(where, name, args, kwargs, bool(changed))
     except Unsupported as gap:
         LOG.fallback(f"{name} on {where.id}:library", str(gap), site())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from alight._core import ArrayBase, Turn, Value, at_hand, floor
+from alight._core import ArrayBase, Value, at_hand, floor
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record.eager_calls import called
 from alight._src.record.pending import (
@@ -23,14 +24,15 @@ from alight._src.record.pending import (
 from alight._src.record.storage_io import (
     apply_view,
     assign,
+    at_once,
     check_writeable,
     export,
     host,
     layout,
     looked_at,
+    opened,
     read,
     view_of,
-    writable,
 )
 from alight.backends.registry import only_host
 
@@ -184,15 +186,15 @@ def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
         try:
             with np.errstate(all="raise"):
                 item = np.asarray(item, dtype)[()]
-        except Exception:
+        except failures():
             return False  # NumPy looks at the key first, and words what of the two is wrong
     return called("setitem", (array, key, item), {}, (array,)) is not NotImplemented
 
 
 def _set_now(array: ArrayBase, key: Any, item: Any) -> None:
     value = host(item) if isinstance(item, ArrayBase) else item
-    with Turn(array.storage):
-        call_there(operator.setitem, (writable(array), key, value), {})
+    check_writeable(array)
+    at_once((array,), lambda: call_there(operator.setitem, (opened(array), key, value), {}))
 
 
 def _as_value(item: Any, window: np.ndarray[Any, Any]) -> Value:
@@ -214,7 +216,7 @@ def _fit(value: Value, window: np.ndarray[Any, Any]) -> Value | None:
         value = read(apply_view(ArrayBase.of(value), lambda probe: probe.reshape(shape)))
     try:
         return value if np.broadcast_shapes(shape, window.shape) == window.shape else None
-    except ValueError:
+    except failures(ValueError):
         return None
 
 

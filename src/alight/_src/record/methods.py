@@ -6,14 +6,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from alight._core import ArrayBase, Turn, View, layout_of
+from alight._core import ArrayBase, View, layout_of
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record import storage_io
 from alight._src.record.array_flags import owns, set_writeable
 from alight._src.record.conversions import astype, copy_of, made_of, reshape, seen
 from alight._src.record.flat_iterator import FlatIterator
-from alight._src.record.numpy_fallback import ndarrays, run_in_numpy
+from alight._src.record.numpy_fallback import arrays_in, ndarrays, run_in_numpy
 from alight._src.record.pending import call_there, concrete, native, shape_of
 from alight._src.record.storage_io import apply_view, host, layout
 from alight._src.record.ufunc_calls import (
@@ -199,10 +200,19 @@ class ArrayMethods(ArrayBase):
 
     @flat.setter
     def flat(self, items: Any) -> None:
-        with Turn(self.storage):
-            target: Any = storage_io.writable(self)
-            # Opening it may have given it memory of its own; where theirs is the same, NumPy knows.
-            call_there(setattr, (target, "flat", ndarrays(items)), {})
+        storage_io.check_writeable(self)
+        own = self.storage
+        # Opening it may give it memory of its own; where theirs is the same, NumPy knows.
+        others = {id(item): host(item) for item in arrays_in(items) if item.storage is not own}
+
+        def plain(item: Any) -> Any:
+            return others[id(item)] if id(item) in others else host(item)
+
+        def write() -> None:
+            target: Any = storage_io.opened(self)
+            call_there(setattr, (target, "flat", ndarrays(items, plain)), {})
+
+        storage_io.at_once((self,), write)
 
     @property
     def real(self) -> Any:
@@ -372,7 +382,7 @@ class ArrayMethods(ArrayBase):
             seen = host(self).view()  # other sizes are refused, in NumPy's words
             try:
                 call_there(seen.resize, shape, {"refcheck": False})
-            except ValueError as error:
+            except failures(ValueError) as error:
                 if owns(self) and refcheck and "own its data" in str(error):
                     _refuse_to_resize()  # the caller of a jitted function holds it
                 raise

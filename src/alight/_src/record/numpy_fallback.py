@@ -14,7 +14,6 @@ from weakref import WeakSet
 from alight._core import (
     ArrayBase,
     Storage,
-    Turn,
     Value,
     View,
     floor,
@@ -22,6 +21,7 @@ from alight._core import (
     hooks,
     layout_of,
 )
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import COUNTED_DTYPES, LOG
@@ -36,7 +36,7 @@ from alight._src.record.pending import (
     shape_of,
     site,
 )
-from alight._src.record.storage_io import host, layout, writable
+from alight._src.record.storage_io import at_once, check_writeable, host, layout, opened
 
 _CONTAINERS = (tuple, list, dict)
 # A function that returns one of a list's arrays is given few of them; longer lists are data.
@@ -93,7 +93,7 @@ def outgrow(inputs: Sequence[Any]) -> bool:
         return True
     try:
         return math.prod(np.broadcast_shapes(*shapes)) >= least
-    except ValueError:  # NumPy says so, elsewhere
+    except failures(ValueError):  # NumPy says so, elsewhere
         return False
 
 
@@ -202,7 +202,7 @@ class Seen:
                 ndarray = ndarray.view()
                 ndarray.flags.writeable = False  # NumPy has the words for it
             elif id(array) in self.written:
-                ndarray = writable(array)
+                ndarray = opened(array)
             found = self.ours[id(array)] = (array, ndarray)
         return found[1]
 
@@ -358,15 +358,20 @@ def run_in_numpy(
     args = tuple(args)
     written = [array for array in (*changed, *outs) if isinstance(array, ArrayBase)]
     seen = Seen(written)
-    with Turn(*[array.storage for array in written]):
-        # First make everything concrete: opening one for writing may give others new memory.
-        if seen.written:
-            sources = arrays_in(kwargs, arrays_in(args))
-            for array in sources:
-                host(array)
-            for array in sources:
-                if id(array) in seen.written:
-                    seen.plain(array)
+    sources = arrays_in(kwargs, arrays_in(args)) if written else []
+    storages = {id(array.storage) for array in written}
+    for array in sources:
+        if id(array.storage) not in storages:
+            seen.plain(array)
+    for array in written:
+        if array.window is None or array.window.writeable:
+            check_writeable(array)
+
+    def work() -> Any:
+        # These first: opening one may give those that lie in its storage new memory.
+        for array in sources:
+            if id(array) in seen.written:
+                seen.plain(array)
         plain = tuple([ndarrays(item, seen.plain) for item in args])
         keywords = {key: ndarrays(item, seen.plain) for key, item in kwargs.items()}
         for item in (*plain, *keywords.values()):
@@ -374,7 +379,9 @@ def run_in_numpy(
                 seen.theirs.append(item)
             elif type(item) in (tuple, list) and len(item) < _LOOKED_AT:
                 seen.theirs += [part for part in item if type(part) is np.ndarray]
-        result = call_there(function, plain, keywords)
+        return call_there(function, plain, keywords)
+
+    result = at_once(written, work) if written else work()
     if out is not None and not isinstance(out, ArrayBase):
         if any(result is given for given in outs):
             return result

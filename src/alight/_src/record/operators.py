@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from alight._core import ArrayBase, floor
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.ops import OPS
 from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar, wrap
@@ -95,7 +96,7 @@ def array_ufunc(ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> An
         # What it is given are ndarrays: types that handle calls know those, and refuse others.
         try:
             return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
-        except TypeError as error:
+        except failures(TypeError) as error:
             if str(error).startswith("operand type(s) all returned NotImplemented"):
                 return NotImplemented  # a subclass may call this, and leave it to the others then
             raise
@@ -129,7 +130,7 @@ def binary(op: Any, left: Any, right: Any) -> Any:
             return ufunc_call(quicker, (left,), {})
     try:
         return ufunc_call(op.reference, (left, right), {})
-    except TypeError:
+    except failures(TypeError):
         if op.name not in _EQUALITY:
             raise
         return run_in_numpy(_EQUALITY[op.name], (left, right), {})
@@ -243,7 +244,7 @@ def in_place(op: Any, array: Any, other: Any) -> Any:
     ufunc, inputs = (quicker, (array,)) if quicker is not None else (op.reference, (array, other))
     try:
         return ufunc_method(ufunc, "__call__", inputs, {"out": (array,)})
-    except (TypeError, ValueError):
+    except failures(TypeError, ValueError):
         if not stands_for_scalar(array):
             raise
     return binary(op, array, other)  # of another shape or type, as of NumPy's scalars

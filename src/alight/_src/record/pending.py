@@ -27,6 +27,7 @@ from alight._core import (
 )
 from alight._src.adapt.record_floor import settle_floor
 from alight._src.base import package
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import at_the_call, collected
 from alight._src.ir.ops import OPS, Kind, Op, loop_dtypes
@@ -355,7 +356,7 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
             ask: Any = op.reference.resolve_dtypes
             dtypes = ask((*strong, *[None] * op.nout), casting=casting, **keywords)
         shape = np.broadcast_shapes(*[k.shape for k in kinds if isinstance(k, Layout)])
-    except (TypeError, ValueError) as error:
+    except failures(TypeError, ValueError) as error:
         failed: Exception | None = error
     else:
         failed = None
@@ -437,7 +438,7 @@ def elementwise(
                 for operand, dtype in zip(operands, loop, strict=False)
             ]
         )
-    except OverflowError:
+    except failures(OverflowError):
         if op.name in _COMPARISONS:
             return None
         raise

@@ -12,6 +12,7 @@ from typing import Any
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from alight._core import Layout, Value, make_layout
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import unheard
 from alight._src.ir.ops import Kind, Op
@@ -48,7 +49,7 @@ def reduction(
     else:
         try:
             axes = tuple(sorted(normalize_axis_tuple(axis, layout.ndim)))
-        except (TypeError, ValueError):
+        except failures(TypeError, ValueError):
             axes = ()
     # An empty operand costs nothing and has the most special cases; bad arguments are NumPy's to
     # word.
@@ -71,7 +72,7 @@ def reduction(
         given = as_key(tuple(attrs.items()))
         key = (op, layout, axes, None if mask is None else mask.layout, given)
         result_layout = _memo.get(key, _memo)
-    except TypeError:  # an attribute that cannot be a key
+    except failures(TypeError):  # an attribute that cannot be a key
         return None
     if result_layout is _memo:
         if len(_memo) >= _KEPT:
@@ -91,7 +92,7 @@ def reduction(
 def _covers(mask: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     try:
         return np.broadcast_shapes(mask, shape) == shape
-    except ValueError:
+    except failures(ValueError):
         return False
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Callable, Sequence
 from threading import local
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, finalize, ref
 
 from alight import _core
@@ -26,12 +27,14 @@ from alight._core import (
     probing,
     sole,
 )
-from alight._src.base.failures import from_signal, ignoring_failures
+from alight._src.base.failures import failures, from_signal, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.record.leased import apart, bring_home
 from alight._src.record.pending import WHERE, WRITE, alias, call_there, cast, concrete, pend
 from alight._src.run import evaluate, residency
 from alight.backends.registry import only_host
+
+_Result = TypeVar("_Result")
 
 
 def read(array: ArrayBase) -> Value:
@@ -112,29 +115,70 @@ def may_be_written(array: ArrayBase, writeable: bool | None = None) -> bool:
     return array.window is None or array.window.writeable
 
 
-def writable(array: ArrayBase) -> np.ndarray[Any, Any]:
-    """Return an ndarray over the array's memory that may be written to at once, until the caller
-    ends its turn (`Turn`) to write into the array's storage, which it has taken.
+def at_once(written: Sequence[ArrayBase], write: Callable[[], _Result]) -> _Result:
+    """Return what ``write`` gives, done in one's turn to write at once into arrays, which it opens
+    (`opened`). Pending readers of the old elements are evaluated first."""
+    return _in_turn([array.storage for array in written], _written_next, write)
 
-    Pending readers of the old elements are evaluated first. Raises ValueError where the array is
-    read-only.
+
+def _in_turn(
+    storages: Sequence[Storage], prepare: Callable[[Storage], None], work: Callable[[], _Result]
+) -> _Result:
+    """Return what ``work`` gives in the turn to write into storages, whose versions lie in host
+    memory then.
+
+    Who has ``residency.LOCK`` may wait for a turn, also in a finalizer: so who has a turn takes no
+    lock. What is pending is evaluated before, and looked at again.
     """
-    check_writeable(array)
-    storage = array.storage
+    for storage in storages:
+        prepare(storage)
+    with Turn(*storages):
+        if all(map(_at_home, storages)):
+            return work()
+    # Another thread has recorded meanwhile, and may always be the quicker one.
+    with residency.LOCK, Turn(*storages):
+        for storage in storages:
+            prepare(storage)
+            if storage.lease is not None:
+                bring_home((storage,))
+        return work()
+
+
+def _at_home(storage: Storage) -> bool:
+    """Tell whether the current version lies where the host, and a caller who lent it, has it."""
+    value = storage.value
+    if value.op is not None:
+        return False
+    if value.data is not None and value.data.array is None:
+        return False
+    return storage.lease is None or bool(storage.lease.holds(value.data))
+
+
+def _written_next(storage: Storage) -> None:
+    """Evaluate what is about to be written, and who reads its old elements."""
     if storage.value.op is not None:
         evaluate.evaluate((storage.value,))
     value = storage.value
+    if value.data is None:
+        return  # another thread has recorded
+    if value.data.foreign or storage.lease is not None or not sole(value, 1, value.data.writing):
+        evaluate.evaluate_all()
+    residency.bring_to_host(value.data)
+
+
+def opened(array: ArrayBase) -> np.ndarray[Any, Any]:
+    """Return an ndarray over the array's memory that may be written to, in one's turn (`at_once`),
+    until that ends."""
+    storage = array.storage
+    value = storage.value
     assert value.data is not None
-    if value.data.foreign or storage.lease is not None:
-        evaluate.evaluate_all()
-        if storage.lease is not None:
-            bring_home((storage,))
-    elif not sole(value, 1, opened := value.data.writing):  # by this turn, before
-        # Someone still reads these bytes: pending work first, and whoever is left keeps the old
-        # ones.
-        evaluate.evaluate_all()
-        if not sole(value, 1, opened) and not _open_to_others(storage):
-            storage.rebind(evaluate.duplicate(value))
+    if not (
+        value.data.foreign
+        or storage.lease is not None
+        or sole(value, 1, value.data.writing)  # by this turn, before
+        or _open_to_others(storage)
+    ):
+        storage.rebind(evaluate.duplicate(value))  # whoever is left keeps the old bytes
     storage.open()
     evaluate.only_on_host(storage.value)
     return evaluate.host_array(read(array))
@@ -147,18 +191,34 @@ def assign(array: ArrayBase, value: Value, mask: Value | None = None) -> None:
     Raises ValueError where the array is read-only.
     """
     check_writeable(array)
+    if _replaced(array, value, mask):
+        return
     storage = array.storage
+    if not _open_to_others(storage):
+        # Another thread wrote in between, and may always be the quicker one: now none can.
+        with residency.LOCK, Turn(storage):
+            if _replaced(array, value, mask):
+                return
+    evaluate.evaluate([item for item in (value, mask) if item is not None])
+    elements = evaluate.host_array(value)
+    where = True if mask is None else evaluate.host_array(mask)
+    _in_turn(
+        (storage,),
+        _written_next,
+        lambda: np.copyto(opened(array), elements, casting="unsafe", where=where),
+    )
+
+
+def _replaced(array: ArrayBase, value: Value, mask: Value | None) -> bool:
+    """Make the version with an array's elements set the current one; tell whether it is."""
+    storage = array.storage
+    if _open_to_others(storage):
+        return False
     # Another thread may write in between: what this one leaves as it is has to be what is there
     # when the new version takes the place of the old one.
-    while not _open_to_others(storage):
-        value = cast(value, layout(array).dtype)
-        old = storage.value
-        if storage.replace(old, _version(array, old, value, mask)):
-            return
-    evaluate.evaluate([item for item in (value, mask) if item is not None])
-    where = True if mask is None else evaluate.host_array(mask)
-    with Turn(storage):
-        np.copyto(writable(array), evaluate.host_array(value), casting="unsafe", where=where)
+    old = storage.value
+    value = cast(value, layout(array).dtype)
+    return storage.replace(old, _version(array, old, value, mask))
 
 
 def _version(array: ArrayBase, old: Value, value: Value, mask: Value | None) -> Value:
@@ -188,31 +248,40 @@ def export(array: ArrayBase) -> np.ndarray[Any, Any]:
     From then on, until it dies, nothing about this memory is deferred.
     """
     storage = array.storage
-    with Turn(storage):
-        if storage.value.op is not None:
-            evaluate.evaluate((storage.value,))
+    read_only = array.window is not None and not array.window.writeable
+
+    def share() -> np.ndarray[Any, Any]:
         value = storage.value
         assert value.data is not None  # no name for it: `sole` counts who holds it
-        if storage.lease is not None:
-            evaluate.evaluate_all()
-            bring_home((storage,))
-            value = storage.value
-        elif not value.data.shared and not sole(value, 1):  # type: ignore[union-attr]
-            writable_view = array.window is None or array.window.writeable
-            evaluate.evaluate_all()
-            if writable_view and not sole(value, 1):
-                value = evaluate.duplicate(value)
-                storage.rebind(value)
+        alone = storage.lease is not None or value.data.shared or read_only or sole(value, 1)
+        if not alone:
+            value = evaluate.duplicate(value)
+            storage.rebind(value)
         evaluate.only_on_host(value)
         data = value.data
         assert data is not None
         data.shared = True
         del value
-        result = evaluate.host_array(read(array)).view()
+        shared = evaluate.host_array(read(array)).view()
         data.shared = True  # a thread that looked before the view was there has taken it back
-    if array.window is not None and not array.window.writeable:
+        return shared
+
+    result = _in_turn((storage,), _shared_next, share)
+    if read_only:
         result.flags.writeable = False
     return result
+
+
+def _shared_next(storage: Storage) -> None:
+    """Evaluate what others are about to be given, and who reads it."""
+    if storage.value.op is not None:
+        evaluate.evaluate((storage.value,))
+    value = storage.value
+    if value.data is None:
+        return  # another thread has recorded
+    if storage.lease is not None or not (value.data.shared or sole(value, 1)):
+        evaluate.evaluate_all()
+    residency.bring_to_host(value.data)
 
 
 class _Dropped(NamedTuple):
@@ -334,7 +403,7 @@ def set_layout(array: ArrayBase, name: str, given: Any) -> None:
     if name == "shape":
         try:
             probe.reshape(given, copy=False)
-        except Exception as error:
+        except failures() as error:
             # NumPy copies before it says so: it is asked about a small matrix, not one axis either.
             if "copy" in str(error):
                 target, given = np.ones((2, 2)).T, 4
@@ -353,6 +422,7 @@ __all__ = [
     "Data",
     "apply_view",
     "assign",
+    "at_once",
     "check_writeable",
     "export",
     "host",
@@ -361,10 +431,10 @@ __all__ = [
     "lent",
     "looked_at",
     "may_be_written",
+    "opened",
     "owned",
     "read",
     "set_layout",
     "view_of",
     "warn_when_written",
-    "writable",
 ]

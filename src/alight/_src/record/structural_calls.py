@@ -54,7 +54,7 @@ def result_layout(
     try:
         key = (op, *layouts, *attrs.items(), *map(type, attrs.values()), shape)
         found = _memo.get(key, _memo)
-    except TypeError:  # an attribute that cannot be a key
+    except failures(TypeError):  # an attribute that cannot be a key
         return None
     if found is _memo:
         if len(_memo) >= _KEPT:
@@ -277,7 +277,7 @@ class Form:
         if self.shape is not None:
             try:
                 shape = self.shape(*[v.layout.shape for v in values], **attrs)
-            except (TypeError, ValueError, IndexError):
+            except failures(TypeError, ValueError, IndexError):
                 shape = None
             if shape is None or 0 in shape:
                 return None

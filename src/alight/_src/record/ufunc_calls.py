@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
+from alight._src.base.failures import failures
 from alight._src.base.originals import ndarray_method, np
 from alight._src.fp_warnings.errstate import categories_of
 from alight._src.fp_warnings.filters import collected, when_to_warn
@@ -155,7 +156,7 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
         if outs or where is not True:
             return _into(ufunc, op, operands, outs, where, signature, casting, inputs, kwargs)
         values = elementwise(op, operands, signature, casting)
-    except (OverflowError, TypeError, ValueError):
+    except failures(OverflowError, TypeError, ValueError):
         # Types, shapes, keywords, a Python integer that does not fit: NumPy words it, below, where
         # its traceback does not tell of our error too.
         values = None
@@ -340,7 +341,7 @@ def _calm(op: Op, dtypes: tuple[np.dtype[Any], ...]) -> float | None:
         try:
             with np.errstate(all="raise"):
                 op.reference(*[np.asarray(number, dtype) for dtype in dtypes])
-        except FloatingPointError:
+        except failures(FloatingPointError):
             continue
         return number
     return None
@@ -394,7 +395,7 @@ def reduce_call(
     if records and (out is None or isinstance(out, ArrayBase)):
         try:
             recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
-        except Exception:
+        except failures():
             if out is None:
                 raise
             # its dtype may make a call right that is wrong without

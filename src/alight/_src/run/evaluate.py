@@ -191,6 +191,7 @@ def enough() -> None:
 
 
 def _learn_limits() -> None:
+    bring("alight._src.plan.fuse")
     from alight._src.plan.fuse import KERNEL_NODES
     from alight.backends.machine import host_memory
 
@@ -360,6 +361,7 @@ def _prove(plan: Plan, graph: Graph, facts: Facts) -> None:
     if not config().check:
         execute.runner = execute.Execution
         return
+    bring("alight._src.run.checked_execution")
     from alight._src.run import checked_execution
 
     checked_execution.prove(plan, graph, facts.bases)

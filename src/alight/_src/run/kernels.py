@@ -15,13 +15,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
+from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
 from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
-from alight._src.base.apart import apart
+from alight._src.base.apart import apart, whereabouts
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import failures
 from alight._src.base.shortage import is_shortage
@@ -192,7 +192,7 @@ class _Maker:
 @cache
 def _compiler() -> str:
     """Return the module whose import makes a process's first kernel take longer."""
-    return "llvmlite.binding" if find_spec("llvmlite") is not None else "alight"
+    return "llvmlite.binding" if whereabouts("llvmlite") is not None else "alight"
 
 
 class _Background:
@@ -201,14 +201,17 @@ class _Background:
     def __init__(self) -> None:
         self._jobs: deque[tuple[str, Callable[[], None], float]] = deque()
         self._keys: set[str] = set()
-        self._wake = threading.Condition()
+        self._lock = threading.RLock()
+        # A queue: the notify of a condition drops RuntimeErrors, also those of signals' handlers.
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._settling: list[SimpleQueue[None]] = []
         self._thread: threading.Thread | None = None
         self._stopping = False
 
     def add(self, key: str, job: Callable[[], None], seconds: float = math.inf) -> None:
         """Have a job done, unless one of this key waits or runs. It pays even where the program is
         over before its turn, if so many ``seconds``, which it is predicted to take, are left."""
-        with self._wake:
+        with self._lock:
             if not self._stopping and key not in self._keys:
                 self._keys.add(key)
                 self._jobs.append((key, job, seconds))
@@ -217,7 +220,7 @@ class _Background:
                         target=self._run, name="alight-make", daemon=True
                     )
                     self._thread.start()
-                self._wake.notify_all()
+                self._wake.put(None)
         if self._stopping and key.endswith(_KEEP):
             job()
 
@@ -227,19 +230,23 @@ class _Background:
 
     def settle(self) -> None:
         """Wait until every job is done."""
-        with self._wake:
-            self._wake.wait_for(lambda: not self._keys)
+        with self._lock:
+            if not self._keys:
+                return
+            over: SimpleQueue[None] = SimpleQueue()
+            self._settling.append(over)
+        over.get()
 
     def stop(self) -> None:
         """Let the job that runs end, for nothing can stop it, and start none but those that pay and
         are predicted to end in time: the process is about to go."""
         ends = perf_counter() + _EXIT_SECONDS
-        with self._wake:
+        with self._lock:
             self._stopping = True
             waiting = [*self._jobs]
-            self._keys.difference_update([key for key, _, _ in waiting])
             self._jobs.clear()
-            self._wake.notify_all()
+            self._drop(*[key for key, _, _ in waiting])
+            self._wake.put(None)
             thread = self._thread
         if thread is not None:
             thread.join()
@@ -249,21 +256,26 @@ class _Background:
             if key.endswith(_KEEP) or (in_time and not interrupted()):
                 job()
 
+    def _drop(self, *keys: str) -> None:
+        self._keys.difference_update(keys)
+        while self._settling and not self._keys:
+            self._settling.pop().put(None)
+
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                self._wake.wait_for(lambda: self._jobs or self._stopping)
-                if not self._jobs:
-                    return
-                key, job, _ = self._jobs.popleft()
-            try:
-                job()
-            except failures() as error:  # the jobs behind it must not wait for ever
-                LOG.fallback(f"kernel {key}", f"{type(error).__name__}: {error}", None)
-            finally:
-                with self._wake:
-                    self._keys.discard(key)
-                    self._wake.notify_all()
+        while not self._stopping:
+            self._wake.get()
+            while self._jobs:
+                with self._lock:
+                    if not self._jobs:
+                        break
+                    key, job, _ = self._jobs.popleft()
+                try:
+                    job()
+                except failures() as error:  # the jobs behind it must not wait for ever
+                    LOG.fallback(f"kernel {key}", f"{type(error).__name__}: {error}", None)
+                finally:
+                    with self._lock:
+                        self._drop(key)
 
 
 _made: set[str] = set()

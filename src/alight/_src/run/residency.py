@@ -187,7 +187,7 @@ def part_on_host(data: Data, offset: int, layout: Layout) -> np.ndarray[Any, Any
         copy = Copy(source, target, high - begin, space, HOST, begin)
         try:
             backend.wait(backend.submit(where, 0, [copy]))
-        except Exception as error:
+        except failures() as error:
             LOG.fallback(f"download of a part from {space}", f"{error}", None)
             return None
         _in_parts[data] = spent

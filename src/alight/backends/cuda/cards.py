@@ -5,10 +5,11 @@ Run as a script it prints what it found as JSON and needs nothing of alight.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
+
+from alight._src.base.apart import whereabouts
 
 # Where the driver is, under the names that distributions, containers, WSL and Windows have for it.
 # What the kernel's module says, and where a library's link leads to, tells the version.
@@ -38,7 +39,7 @@ CHOOSING = (
 def paths(cards: int) -> tuple[str, ...]:
     """Return the files that are others once so many cards or their driver are: also CuPy's, whose
     version is in a name."""
-    spec = importlib.util.find_spec("cupy")
+    spec = whereabouts("cupy")
     packages = Path(spec.origin or "").absolute().parents[1] if spec is not None else Path()
     cupy = [str(path) for path in sorted(packages.glob("cupy*.dist-info"))]
     return *_DRIVER, *[f"/dev/nvidia{number}" for number in range(cards)], *cupy

@@ -7,7 +7,6 @@ is meant to serve AMD cards through CuPy's ROCm build; there it has not been run
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from alight._core import Data, DeviceBuffer, Layout, make_layout
+from alight._src.base.apart import whereabouts
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.codegen.common.keys import structure
@@ -169,7 +169,7 @@ class CudaBackend:
     def _asked(self) -> Probe:
         if reason := refusal("CUDA"):
             return Probe((), reason)
-        if importlib.util.find_spec("cupy") is None:
+        if whereabouts("cupy") is None:
             fix = "Fix: pip install 'alight[cuda13]' (CUDA 12: cuda12)"
             return Probe((), f"CuPy is not installed. {fix}")
         found, reason = ask(cuda_cards.__file__, _SECONDS, "cuda")

@@ -6,6 +6,8 @@ import ctypes
 import sys
 from typing import NamedTuple
 
+from alight._src.base.failures import failures
+
 __all__ = ["Driver", "driver_of"]
 
 _LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -36,7 +38,7 @@ def driver_of() -> Driver | None:
         found = [
             ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in _FUNCTIONS
         ]
-    except (OSError, AttributeError):
+    except failures(OSError, AttributeError):
         return None
     context = ctypes.c_void_p()
     if not all(found) or _CURRENT(found[2])(ctypes.byref(context)):

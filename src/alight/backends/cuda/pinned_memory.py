@@ -14,10 +14,9 @@ import threading
 import weakref
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
-from alight._src.base.failures import failures
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 
 __all__ = ["PORTABLE", "Pages", "Pinned"]
@@ -45,7 +44,7 @@ class Pages:
         else:
             self.map = mmap.mmap(-1, nbytes)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # of a kernel that has none
+            with ignoring_failures(OSError):  # of a kernel that has none
                 self.map.madvise(mmap.MADV_HUGEPAGE)
         self.nbytes = nbytes
         self.address: int = np.frombuffer(self.map, np.uint8).ctypes.data

@@ -5,13 +5,14 @@ Run as a script it prints what it found as JSON and needs nothing of alight.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from alight._src.base.apart import whereabouts
 
 # What WebGPU's own drivers are; OpenGL shows the same cards a second time, without compute on some.
 _INTERFACES = ("Vulkan", "Metal", "D3D12")
@@ -87,7 +88,7 @@ _SYSTEM = (
 def paths() -> tuple[str, ...]:
     """Return the files that are others once adapters or their drivers are: also wgpu-py's, whose
     version is in a name."""
-    spec = importlib.util.find_spec("wgpu")
+    spec = whereabouts("wgpu")
     packages = Path(spec.origin or "").absolute().parents[1] if spec is not None else Path()
     own = [str(path) for path in sorted(packages.glob("wgpu-*.dist-info"))]
     home = os.path.join(os.path.expanduser("~"), ".local", "share", "vulkan", "icd.d")

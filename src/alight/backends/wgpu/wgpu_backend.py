@@ -6,13 +6,13 @@ plan needs it: probing asks the driver in another process.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 from alight._core import Data, make_layout
+from alight._src.base.apart import whereabouts
 from alight._src.base.originals import np
 from alight._src.codegen.common.dialects import Dialect
 from alight._src.codegen.common.keys import structure
@@ -108,7 +108,7 @@ class WgpuBackend:
     def _asked(self) -> Probe:
         if reason := refusal("WebGPU"):
             return Probe((), reason)
-        if importlib.util.find_spec("wgpu") is None:
+        if whereabouts("wgpu") is None:
             return Probe((), "wgpu-py is not installed. Fix: pip install 'alight[webgpu]'")
         found, reason = ask()
         places = _preferred([adapter["info"] for adapter in found])

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight.errors import AlightError, DeviceUnavailable, KernelError, OutOfDeviceMemory
 
@@ -112,7 +113,7 @@ class Session:
                 raise OutOfDeviceMemory(f"WebGPU has no memory left: {text}. Fix: none.") from error
             self._note_loss(text)
             raise KernelError(f"WebGPU refused: {text}. Fix: none, NumPy does it.") from error
-        except RuntimeError as error:  # mapping reports its errors so
+        except failures(RuntimeError) as error:  # mapping reports its errors so
             self._note_loss(str(error))
             raise KernelError(f"WebGPU failed: {error}. Fix: none, NumPy does it.") from error
 

@@ -105,7 +105,7 @@ def _parts(group: Group, shape: Nest) -> Parts | None:
     return crossed_parts(group) if crossed else parts(plain(group), shape)
 
 
-_lock = renewed(globals(), "_lock", threading.Lock)
+_lock = renewed(globals(), "_lock", threading.RLock)
 _known: dict[str, _Code] = {}
 
 

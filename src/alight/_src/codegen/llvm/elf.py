@@ -14,10 +14,10 @@ import platform
 import struct
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
+from alight._src.base.failures import failures, ignoring_failures
 from alight.device import Unsupported
 
 __all__ = ["HERE", "Placed", "place"]
@@ -70,7 +70,7 @@ def place(data: bytes, known: Mapping[str, int]) -> Placed:
         raise Unsupported("object code is placed on x86-64 Linux only")
     try:
         return _placed(data, known)
-    except (struct.error, IndexError, ValueError, OSError) as error:
+    except failures(struct.error, IndexError, ValueError, OSError) as error:
         raise Unsupported(f"object code of {len(data)} bytes: {error}") from error
 
 
@@ -180,9 +180,9 @@ def _outside(name: str) -> int:
     """Return the address of a function of the C library."""
     libraries = [_c_library()]
     # Python and NumPy load the C maths for themselves only; elsewhere it is in the C library.
-    with suppress(OSError):
+    with ignoring_failures(OSError):
         libraries.append(ctypes.CDLL("libm.so.6"))
     for library in libraries:
-        with suppress(AttributeError):
+        with ignoring_failures(AttributeError):
             return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
     raise ValueError(f"the C library has no {name}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from alight._src.base.failures import ignoring_failures
 from alight._src.codegen.llvm.elf import Placed
 
 __all__ = ["machine", "place", "ready", "widest"]
@@ -24,7 +24,7 @@ def ready() -> tuple[Any, str, str]:
         # Python and NumPy load the C maths for themselves only; elsewhere it is part of the C
         # library.
         for library in ("libm.so.6", "ucrtbase.dll"):
-            with contextlib.suppress(RuntimeError):
+            with ignoring_failures(RuntimeError):
                 llvm.load_library_permanently(library)
         target = llvm.Target.from_default_triple()
         _host = (target, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
