@@ -17,9 +17,10 @@ static _Thread_local Outside *outside;
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *weakrefs, *judge, *enter, *leave, *give, *installed;
-    /* What was judged: by file or module of a function, by class of what is called, by class that is called. */
-    PyObject *by_origin, *by_class, *by_made;
+    PyObject *weakrefs, *judge, *describe, *enter, *leave, *give, *installed;
+    /* What was judged: by file or module of a function, by class of what is called, by class that is called; and what
+       was told of objects, by their class. */
+    PyObject *by_origin, *by_class, *by_made, *by_kind;
     PyObject *inside; /* gives what runs in a function's place while `jit` records */
 } Border;
 
@@ -67,6 +68,23 @@ static int verdict_of(Border *self, PyObject *callee)
     return judged(self, self->by_class, (PyObject *)Py_TYPE(callee), callee);
 }
 
+/* Tell what is known of objects of a class: of bits below. */
+static int described(Border *self, PyTypeObject *kind)
+{
+    PyObject *found = PyDict_GetItemWithError(self->by_kind, (PyObject *)kind);
+    if (found != NULL) return (int)PyLong_AsLong(found);
+    if (PyErr_Occurred()) PyErr_Clear(); /* a class without a hash */
+    PyObject *answer = PyObject_CallOneArg(self->describe, (PyObject *)kind);
+    if (answer == NULL) return -1;
+    int told = (int)PyLong_AsLong(answer);
+    if (PyDict_GET_SIZE(self->by_kind) >= MOST_KEPT) PyDict_Clear(self->by_kind);
+    if (PyDict_SetItem(self->by_kind, (PyObject *)kind, answer) < 0) PyErr_Clear();
+    Py_DECREF(answer);
+    return told;
+}
+
+enum { A_PACKAGES = 1 }; /* what `describe` tells: objects of a package's class, or of one made of it */
+
 /* Tell whether nothing can be in an object that has to be exchanged. */
 static bool is_closed(PyObject *item)
 {
@@ -74,6 +92,13 @@ static bool is_closed(PyObject *item)
            || PyUnicode_CheckExact(item) || PyBytes_CheckExact(item) || PyComplex_CheckExact(item)
            || (PyArray_CheckExact(item) && PyArray_TYPE((PyArrayObject *)item) != NPY_OBJECT)
            || PySlice_Check(item) || PyFunction_Check(item);
+}
+
+/* Tell whether a key or an operand is an Array, or a container that may have one. */
+static bool may_hold(PyObject *item)
+{
+    return PyObject_TypeCheck(item, &ArrayType) || PyTuple_CheckExact(item) || PyList_CheckExact(item) || PyDict_CheckExact(item)
+           || PySlice_Check(item);
 }
 
 static bool all_closed(PyObject *const *items, Py_ssize_t count)
@@ -164,12 +189,37 @@ static PyObject *call_outside(Border *self, PyObject *callee, PyObject *const *a
     return result;
 }
 
+/* Call what is not a function of the program while `jit` records: with the functions that it is given as they run
+   there, if all that it does with them is to call them. */
+static PyObject *call_with_insides(Border *self, PyObject *callee, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    Py_ssize_t count = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames)), changed = 0;
+    bool any = false;
+    for (Py_ssize_t i = 0; i < count; i++) any = any || PyFunction_Check(args[i]);
+    if (!any) return PyObject_Vectorcall(callee, args, nargs, kwnames);
+    PyObject *given = PyTuple_New(count), *result = NULL;
+    if (given == NULL) return NULL;
+    for (; changed < count; changed++) {
+        PyObject *item = args[changed];
+        item = PyFunction_Check(item) ? PyObject_CallFunctionObjArgs(self->inside, item, callee, NULL) : Py_NewRef(item);
+        if (item == NULL) break;
+        PyTuple_SET_ITEM(given, changed, item);
+    }
+    if (changed == count) result = PyObject_Vectorcall(callee, &PyTuple_GET_ITEM(given, 0), nargs, kwnames);
+    Py_DECREF(given);
+    return result;
+}
+
 /* Call the program's own function as it runs while `jit` records. */
 static PyObject *call_inside(Border *self, PyObject *callee, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *function = PyMethod_Check(callee) ? PyMethod_GET_FUNCTION(callee) : callee;
-    if (!PyFunction_Check(function)) return PyObject_Vectorcall(callee, args, nargs, kwnames);
+    if (!PyFunction_Check(function)) return call_with_insides(self, callee, args, nargs, kwnames);
     PyObject *twin = PyObject_CallOneArg(self->inside, function), *result;
+    if (twin == function) {
+        Py_DECREF(twin);
+        return call_with_insides(self, callee, args, nargs, kwnames);
+    }
     if (twin != NULL && function != callee) {
         Py_SETREF(twin, PyMethod_New(twin, PyMethod_GET_SELF(callee)));
     }
@@ -253,12 +303,80 @@ static PyObject *stored(Border *self, PyObject *value, PyObject *place, const ch
     return verdict == FOREIGN ? PyObject_CallOneArg(self->give, value) : Py_NewRef(value);
 }
 
-static PyObject *border_set_item(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *raised(PyObject *base, PyObject *power) { return PyNumber_Power(base, power, Py_None); }
+
+static PyObject *raised_in_place(PyObject *base, PyObject *power) { return PyNumber_InPlacePower(base, power, Py_None); }
+
+static PyObject *has(PyObject *holder, PyObject *item)
 {
+    int found = PySequence_Contains(holder, item);
+    return found < 0 ? NULL : PyBool_FromLong(found);
+}
+
+static PyObject *without(PyObject *holder, PyObject *key)
+{
+    return PyObject_DelItem(holder, key) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+#define COMPARED(name, how) \
+    static PyObject *name(PyObject *one, PyObject *other) { return PyObject_RichCompare(one, other, how); }
+COMPARED(is_less, Py_LT)
+COMPARED(is_less_or_equal, Py_LE)
+COMPARED(is_equal, Py_EQ)
+COMPARED(is_unequal, Py_NE)
+COMPARED(is_more, Py_GT)
+COMPARED(is_more_or_equal, Py_GE)
+
+/* In the order of OPERATORS of jit/border.py. */
+static const binaryfunc operators[] = {
+    PyNumber_Add, PyNumber_Subtract, PyNumber_Multiply, PyNumber_TrueDivide, PyNumber_FloorDivide, PyNumber_Remainder,
+    raised, PyNumber_MatrixMultiply, PyNumber_Lshift, PyNumber_Rshift, PyNumber_And, PyNumber_Or, PyNumber_Xor,
+    is_less, is_less_or_equal, is_equal, is_unequal, is_more, is_more_or_equal, PyNumber_Divmod,
+    PyNumber_InPlaceAdd, PyNumber_InPlaceSubtract, PyNumber_InPlaceMultiply, PyNumber_InPlaceTrueDivide,
+    PyNumber_InPlaceFloorDivide, PyNumber_InPlaceRemainder, raised_in_place, PyNumber_InPlaceMatrixMultiply,
+    PyNumber_InPlaceLshift, PyNumber_InPlaceRshift, PyNumber_InPlaceAnd, PyNumber_InPlaceOr, PyNumber_InPlaceXor,
+    has, PyObject_GetItem, without,
+};
+enum { OPERATOR_COUNT = sizeof operators / sizeof *operators, IN_PLACE = 20, OF_HOLDERS = 33 };
+
+/* Do an operation on two operands: where one is a package's it is given the ndarrays of the other. */
+static PyObject *border_operate(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    Border *self = (Border *)object;
+    Py_ssize_t which = nargs == 3 ? PyLong_AsSsize_t(args[0]) : -1;
+    if (which < 0 || which >= OPERATOR_COUNT) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "an operator's number and two operands are taken");
+        return NULL;
+    }
+    PyObject *one = args[1], *other = args[2], *result = NULL;
+    /* Of what is changed or looked into only an Array is another thing to a package. */
+    bool gives_one = which < IN_PLACE ? may_hold(one) : which < OF_HOLDERS && PyObject_TypeCheck(one, &ArrayType);
+    bool gives_other = may_hold(other);
+    if (live_arrays == 0 || !(gives_one || gives_other)) return operators[which](one, other);
+    int first = gives_other ? described(self, Py_TYPE(one)) : 0, second = gives_one ? described(self, Py_TYPE(other)) : 0;
+    if (first < 0 || second < 0) return NULL;
+    gives_one = gives_one && second & A_PACKAGES;
+    gives_other = gives_other && first & A_PACKAGES;
+    if (!(gives_one || gives_other)) return operators[which](one, other);
+    one = gives_one ? PyObject_CallOneArg(self->give, one) : Py_NewRef(one);
+    other = one != NULL && gives_other ? PyObject_CallOneArg(self->give, other) : Py_NewRef(other);
+    if (one != NULL && other != NULL) result = operators[which](one, other);
+    Py_XDECREF(one);
+    Py_XDECREF(other);
+    return left(self, result, Py_None);
+}
+
+static PyObject *border_set_item(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    Border *self = (Border *)object;
     if (nargs != 3) return PyErr_Format(PyExc_TypeError, "a value, a container and a key are taken, not %zd", nargs);
-    PyObject *value = stored((Border *)self, args[0], args[1], "__setitem__");
-    int done = value == NULL ? -1 : PyObject_SetItem(args[1], args[2], value);
-    Py_XDECREF(value);
+    PyObject *value = stored(self, args[0], args[1], "__setitem__"), *key = NULL;
+    if (value == NULL) return NULL;
+    int foreign = live_arrays > 0 && may_hold(args[2]) ? described(self, Py_TYPE(args[1])) : 0;
+    if (foreign >= 0) key = foreign & A_PACKAGES ? PyObject_CallOneArg(self->give, args[2]) : Py_NewRef(args[2]);
+    int done = key == NULL ? -1 : PyObject_SetItem(args[1], key, value);
+    Py_DECREF(value);
+    Py_XDECREF(key);
     if (done < 0) return NULL;
     Py_RETURN_NONE;
 }
@@ -277,13 +395,15 @@ static int border_true(PyObject *self) { return live_arrays > 0; }
 
 static PyObject *border_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"judge", "enter", "leave", "give", "installed", NULL};
-    PyObject *judge, *enter, *leave, *give, *installed;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOO", names, &judge, &enter, &leave, &give, &installed)) return NULL;
+    static char *names[] = {"judge", "describe", "enter", "leave", "give", "installed", NULL};
+    PyObject *judge, *describe, *enter, *leave, *give, *installed;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOOO", names, &judge, &describe, &enter, &leave, &give, &installed))
+        return NULL;
     Border *self = (Border *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->vectorcall = border_call;
     self->judge = Py_NewRef(judge);
+    self->describe = Py_NewRef(describe);
     self->enter = Py_NewRef(enter);
     self->leave = Py_NewRef(leave);
     self->give = Py_NewRef(give);
@@ -291,7 +411,8 @@ static PyObject *border_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->by_origin = PyDict_New();
     self->by_class = PyDict_New();
     self->by_made = PyDict_New();
-    if (self->by_origin == NULL || self->by_class == NULL || self->by_made == NULL) {
+    self->by_kind = PyDict_New();
+    if (self->by_origin == NULL || self->by_class == NULL || self->by_made == NULL || self->by_kind == NULL) {
         Py_DECREF(self);
         return NULL;
     }
@@ -301,6 +422,7 @@ static PyObject *border_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static int border_traverse(Border *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->judge);
+    Py_VISIT(self->describe);
     Py_VISIT(self->enter);
     Py_VISIT(self->leave);
     Py_VISIT(self->give);
@@ -308,6 +430,7 @@ static int border_traverse(Border *self, visitproc visit, void *arg)
     Py_VISIT(self->by_origin);
     Py_VISIT(self->by_class);
     Py_VISIT(self->by_made);
+    Py_VISIT(self->by_kind);
     Py_VISIT(self->inside);
     return 0;
 }
@@ -317,6 +440,7 @@ static void border_dealloc(Border *self)
     PyObject_GC_UnTrack(self);
     if (self->weakrefs != NULL) PyObject_ClearWeakRefs((PyObject *)self);
     Py_XDECREF(self->judge);
+    Py_XDECREF(self->describe);
     Py_XDECREF(self->enter);
     Py_XDECREF(self->leave);
     Py_XDECREF(self->give);
@@ -324,6 +448,7 @@ static void border_dealloc(Border *self)
     Py_XDECREF(self->by_origin);
     Py_XDECREF(self->by_class);
     Py_XDECREF(self->by_made);
+    Py_XDECREF(self->by_kind);
     Py_XDECREF(self->inside);
     Py_TYPE(self)->tp_free(self);
 }
@@ -336,6 +461,7 @@ static PyObject *border_forget(Border *self, PyObject *unused)
     PyDict_Clear(self->by_origin);
     PyDict_Clear(self->by_class);
     PyDict_Clear(self->by_made);
+    PyDict_Clear(self->by_kind);
     Py_RETURN_NONE;
 }
 
@@ -343,6 +469,7 @@ static PyMethodDef border_methods[] = {
     {"give", border_give, METH_O, "Return what is returned or yielded, as who asked for it may have it."},
     {"set_item", (PyCFunction)(void (*)(void))border_set_item, METH_FASTCALL, "Store a value in a container under a key."},
     {"set_attribute", (PyCFunction)(void (*)(void))border_set_attribute, METH_FASTCALL, "Store a value in an object under a name."},
+    {"operate", (PyCFunction)(void (*)(void))border_operate, METH_FASTCALL, "Do an operation on two operands, by its number."},
     {"forget", (PyCFunction)(void (*)(void))border_forget, METH_NOARGS, "Judge anew whose code is whose."},
     {"__reduce__", border_reduce, METH_NOARGS, "Return what gives it in another process."},
     {NULL},

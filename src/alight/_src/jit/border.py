@@ -29,12 +29,22 @@ from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import tuple_like
 from alight._src.record.tracebacks import public
 
-__all__ = ["NAME", "border", "handed_over", "installed", "is_of_a_package", "program_folders"]
+__all__ = [
+    "NAME",
+    "OPERATORS",
+    "border",
+    "handed_over",
+    "installed",
+    "is_of_a_package",
+    "program_folders",
+]
 
 NdArray = np.ndarray[Any, Any]
 
 # What `judge` answers, as the core has it.
 _STRAIGHT, _FOREIGN, _PASSES_ON, _NOT_KEPT = 1, 2, 3, 8
+# What `describe` tells.
+_A_PACKAGES = 1
 
 # ------------------------------------------------------------------------------- whose code it is
 
@@ -211,6 +221,14 @@ def is_of_a_package(item: Any) -> bool:
     if kind is types.FunctionType or issubclass(kind, type):
         return judge(item) & ~_NOT_KEPT == _FOREIGN
     return _of_class(kind) == _FOREIGN
+
+
+def describe(kind: type) -> int:
+    """Tell what is known of objects of a class: whether what they do is a package's code."""
+    try:
+        return _A_PACKAGES if any(_of_class(base) == _FOREIGN for base in kind.__mro__) else 0
+    except Exception:  # of a class that is made while it is looked at
+        return _A_PACKAGES
 
 
 # --------------------------------------------------------------------------- one ndarray, one Array
@@ -410,6 +428,9 @@ def _passed(item: Any, iterated: bool) -> Any:
     if kind is dict:
         named = {key: _passed(part, False) for key, part in item.items()}
         return item if all(named[key] is part for key, part in item.items()) else named
+    if kind is slice:
+        parts = [_passed(part, False) for part in (item.start, item.stop, item.step)]
+        return slice(*parts)
     if iterated and isinstance(item, Iterator):
         return map(_outward, item)
     return item
@@ -438,6 +459,18 @@ def give(value: Any) -> Any:
     return _passed(value, False)
 
 
+# Operators that go by the border, by their numbers there: binary, comparing, in place, of holders.
+_BINARY = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift"),
+    *("and_", "or_", "xor"),
+)
+OPERATORS = (
+    *_BINARY,
+    *("lt", "le", "eq", "ne", "gt", "ge", "divmod"),
+    *["i" + name.rstrip("_") for name in _BINARY],
+    *("contains", "getitem", "delitem"),
+)
+
 # By this name code finds the border: among the builtins, for a program may list its own names.
 NAME = "__alight__"
 
@@ -448,4 +481,4 @@ def installed() -> Border:
     return border
 
 
-border = Border(judge, public(enter), public(leave), public(give), installed)
+border = Border(judge, describe, public(enter), public(leave), public(give), installed)
