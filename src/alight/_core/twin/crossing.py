@@ -45,7 +45,7 @@ class Border:
 
     __slots__ = (
         *("__weakref__", "_describe", "_enter", "_give", "_installed", "_judge", "_leave"),
-        "inside",
+        *("inside", "out"),
     )
 
     slice = slice
@@ -65,6 +65,7 @@ class Border:
         self._enter = enter
         self._leave = leave
         self._give = give
+        self.out = 0
         self.inside: Callable[..., Any] | None = None
 
     def __bool__(self) -> bool:
@@ -142,6 +143,14 @@ class Border:
     def set_attribute(self, value: Any, holder: Any, name: str) -> None:
         """Store a value in an object under a name."""
         setattr(holder, name, self._stored(value, holder, "__setattr__"))
+
+    def swap(self, holder: Any, place: Any, old: Any, new: Any) -> None:
+        """Exchange an item of a list or a dict for another, where it still is."""
+        if isinstance(holder, dict):
+            if dict.get(holder, place) is old:
+                dict.__setitem__(holder, place, new)
+        elif place < list.__len__(holder) and list.__getitem__(holder, place) is old:
+            list.__setitem__(holder, place, new)
 
     def operate(self, which: int, one: Any, other: Any) -> Any:
         """Do an operation on two operands, by its number."""
