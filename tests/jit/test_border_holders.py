@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import alight
 from alight._src.jit.border import border
 
 PACKAGE: dict[str, Any] = {"__name__": "outside"}
-exec(compile("def look(item):\n    pass\n", "/site-packages/outside.py", "exec"), PACKAGE)
+TEXT = """
+import time
+def look(item):
+    pass
+def ask(items):
+    kinds = set()
+    for _ in range(3):
+        kinds |= set(map(type, items.values() if type(items) is dict else items))
+        time.sleep(0)
+    return kinds
+def call(f):
+    return f()
+"""
+exec(compile(TEXT, "/site-packages/outside.py", "exec"), PACKAGE)
 
 
 def first(holder: Any) -> Any:
@@ -30,3 +46,37 @@ def test_an_array_that_nothing_else_holds_comes_back(make: Any) -> None:
     holder = make(alight.arange(5.0))
     border(PACKAGE["look"], holder)
     assert type(first(holder)) is alight.Array
+
+
+@pytest.mark.parametrize("make", [lambda x: [x, 2], lambda x: {"x": x}, lambda x: deque([x])])
+def test_calls_on_several_threads_have_ndarrays_until_the_last_ends(make: Any) -> None:
+    array = alight.arange(5.0)
+    holder = make(array)
+    kinds: set[type] = set()
+
+    def ask() -> None:
+        for _ in range(200):
+            kinds.update(border(PACKAGE["ask"], holder))
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert kinds - {int} == {np.ndarray}
+    assert first(holder) is array
+
+
+def test_what_is_stored_meanwhile_stays() -> None:
+    array, holder = alight.arange(5.0), {"x": alight.arange(3.0), "y": alight.arange(4.0)}
+
+    def store() -> None:
+        holder["x"] = array
+
+    border(PACKAGE["call"], lambda: border(PACKAGE["look"], [holder, store()]))
+    assert holder["x"] is array and type(holder["y"]) is alight.Array

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from . import border_crossings as border_crossings  # adds to the programs
 from .border_programs import PROGRAMS, Program, as_function, as_jitted, as_script
 
 __all__ = ["DOORS", "Found", "main", "run_program"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from textwrap import dedent, indent
 from typing import NamedTuple
 
-__all__ = ["PROGRAMS", "Program", "as_function", "as_jitted", "as_script"]
+__all__ = ["PROGRAMS", "Program", "add", "as_function", "as_jitted", "as_script"]
 
 _HEAD = """\
 import numpy as np
@@ -58,11 +58,11 @@ def as_jitted(program: Program, n: int, jitted: bool = True) -> str:
 PROGRAMS: dict[str, Program] = {}
 
 
-def _add(name: str, packages: str, before: str, body: str) -> None:
+def add(name: str, packages: str, before: str, body: str) -> None:
     PROGRAMS[name] = Program(tuple(packages.split()), dedent(before), dedent(body).lstrip("\n"))
 
 
-_add(
+add(
     "pandas_series_copies",
     "pandas",
     "import pandas as pd\n",
@@ -73,7 +73,7 @@ _add(
     show(float(s.iloc[0]), float(i[0]), float(s.sum()))
 """,
 )
-_add(
+add(
     "pandas_frame_store",
     "pandas",
     "import pandas as pd\n",
@@ -87,7 +87,7 @@ _add(
     show(df.groupby("k")["c"].mean().to_numpy())
 """,
 )
-_add(
+add(
     "pandas_operators",
     "pandas",
     "import pandas as pd\n",
@@ -99,7 +99,7 @@ _add(
     show(float(s.sum()), s.dot(y))
 """,
 )
-_add(
+add(
     "pandas_masks",
     "pandas",
     "import pandas as pd\n",
@@ -113,7 +113,7 @@ _add(
     show(float(df["y"].sum()), int(df[mask].size))
 """,
 )
-_add(
+add(
     "pandas_cells",
     "pandas",
     "import pandas as pd\n",
@@ -126,7 +126,7 @@ _add(
         float(s.replace(y[0], 0.0).iloc[0]))
 """,
 )
-_add(
+add(
     "pandas_cut_and_bins",
     "pandas",
     "import pandas as pd\n",
@@ -137,7 +137,7 @@ _add(
         len(pd.unique((y * 3.0).astype(int))))
 """,
 )
-_add(
+add(
     "pandas_apply",
     "pandas",
     "import pandas as pd\n",
@@ -148,7 +148,7 @@ _add(
     show(df.eval("a + b").sum(), float(df.query("a > 4")["b"].sum()))
 """,
 )
-_add(
+add(
     "ndimage_outputs",
     "scipy",
     "import scipy.ndimage as nd\n",
@@ -165,7 +165,7 @@ _add(
     show(int(out.sum()), float((more * 2.0).sum()))
 """,
 )
-_add(
+add(
     "ndimage_distances",
     "scipy",
     "import scipy.ndimage as nd\n",
@@ -177,7 +177,7 @@ _add(
     show(d, i, nd.binary_fill_holes(z > 0.001), nd.generic_filter(z[:20], np.max, size=3))
 """,
 )
-_add(
+add(
     "ndimage_callbacks",
     "scipy",
     "import scipy.ndimage as nd\n",
@@ -190,7 +190,7 @@ _add(
     show(nd.map_coordinates(z, [y[:4], y[:4] * 2.0]))
 """,
 )
-_add(
+add(
     "signal_filters",
     "scipy",
     "from scipy import signal\n",
@@ -202,7 +202,7 @@ _add(
     show(out, zf, signal.find_peaks(np.sin(y * 50.0))[0].size)
 """,
 )
-_add(
+add(
     "optimize_minimize",
     "scipy",
     "from scipy import optimize\n",
@@ -220,7 +220,7 @@ _add(
     show(round(float(optimize.minimize_scalar(lambda s: loss([s])).x), 5))
 """,
 )
-_add(
+add(
     "optimize_residuals",
     "scipy",
     "from scipy import optimize\n",
@@ -233,7 +233,7 @@ _add(
     show(np.round(p, 6), cov.shape)
 """,
 )
-_add(
+add(
     "optimize_large_gradient",
     "scipy",
     "from scipy import optimize\n",
@@ -245,7 +245,7 @@ _add(
     show(optimize.approx_fprime(y[:3], lambda v: (v * v).sum()))
 """,
 )
-_add(
+add(
     "integrate_callbacks",
     "scipy",
     "from scipy import integrate\n",
@@ -258,7 +258,7 @@ _add(
     show(np.round(wide.y[:5, -1], 6))
 """,
 )
-_add(
+add(
     "linalg_solvers",
     "scipy",
     "from scipy import linalg\n",
@@ -271,7 +271,7 @@ _add(
     show(linalg.cho_solve(linalg.cho_factor(a @ a.T), w))
 """,
 )
-_add(
+add(
     "linalg_operator",
     "scipy",
     "from scipy.sparse import linalg as sl\nfrom scipy import sparse\n",
@@ -284,7 +284,7 @@ _add(
     show(m @ y, (m * 2.0).diagonal(), sparse.csr_matrix((y, (np.arange(n), np.arange(n)))).sum())
 """,
 )
-_add(
+add(
     "sparse_parts",
     "scipy",
     "from scipy import sparse\n",
@@ -295,7 +295,7 @@ _add(
     show(m[k > 45].sum(), sparse.hstack([m, sparse.csr_matrix(y[:, None])]).shape)
 """,
 )
-_add(
+add(
     "spatial_trees",
     "scipy",
     "from scipy import spatial\n",
@@ -309,7 +309,7 @@ _add(
     show(out, spatial.distance.pdist(p[:20]))
 """,
 )
-_add(
+add(
     "spatial_shapes",
     "scipy",
     "from scipy import spatial\n",
@@ -321,7 +321,7 @@ _add(
     show(spatial.transform.Rotation.from_euler("z", y[:3]).as_quat())
 """,
 )
-_add(
+add(
     "stats_results",
     "scipy",
     "from scipy import stats\n",
@@ -332,7 +332,7 @@ _add(
     show(*stats.describe(y)[:2], float(stats.norm.pdf(y).sum()))
 """,
 )
-_add(
+add(
     "special_functions",
     "scipy",
     "from scipy import special\n",
@@ -342,7 +342,7 @@ _add(
     show(out, special.gammaln(y), special.expit(y), float(special.logsumexp(y)))
 """,
 )
-_add(
+add(
     "interpolate_all",
     "scipy",
     "from scipy import interpolate\n",
@@ -355,7 +355,7 @@ _add(
     show(g(y[:4].reshape(2, 2)))
 """,
 )
-_add(
+add(
     "fft_workers",
     "scipy",
     "from scipy import fft\n",
@@ -364,7 +364,7 @@ _add(
     show(fft.fft2(y[:10000].reshape(100, 100)).real)
 """,
 )
-_add(
+add(
     "sklearn_linear",
     "sklearn",
     "from sklearn.linear_model import LinearRegression, SGDRegressor\n",
@@ -376,7 +376,7 @@ _add(
     show(np.round(g.coef_, 6))
 """,
 )
-_add(
+add(
     "sklearn_scale_and_cluster",
     "sklearn",
     """
@@ -391,7 +391,7 @@ _add(
     show(s, np.bincount(k.labels_), np.abs(PCA(2).fit_transform(data)[:50]))
 """,
 )
-_add(
+add(
     "sklearn_trees",
     "sklearn",
     """
@@ -408,7 +408,7 @@ _add(
     show(KNeighborsRegressor(2).fit(a[:500], c[:500]).predict(b[:10]))
 """,
 )
-_add(
+add(
     "sklearn_pipeline",
     "sklearn",
     """
@@ -430,7 +430,7 @@ _add(
     show(m.fit(data, y).predict(data), m[0].kept_.sum())
 """,
 )
-_add(
+add(
     "skimage_filters",
     "skimage",
     "from skimage import filters, measure, morphology, transform\n",
@@ -441,7 +441,7 @@ _add(
     show(len(measure.regionprops(measure.label(image > 0.5))))
 """,
 )
-_add(
+add(
     "skimage_restoration",
     "skimage",
     "from skimage import exposure, restoration, segmentation, util\n",
@@ -453,7 +453,7 @@ _add(
     show(segmentation.slic(image, n_segments=5, channel_axis=None))
 """,
 )
-_add(
+add(
     "matplotlib_lines",
     "matplotlib",
     """
@@ -475,7 +475,7 @@ _add(
     plt.close(fig)
 """,
 )
-_add(
+add(
     "xarray_arrays",
     "xarray",
     "import xarray as xr\n",
@@ -490,7 +490,7 @@ _add(
     show(xr.apply_ufunc(lambda v: np.ones(v.shape) * v, a).values)
 """,
 )
-_add(
+add(
     "numba_functions",
     "numba",
     """
@@ -521,7 +521,7 @@ _add(
     show(z + y)
 """,
 )
-_add(
+add(
     "torch_memory",
     "torch",
     "import torch\n",
@@ -537,7 +537,7 @@ _add(
     show(np.add(y, t.numpy()), torch.sin(torch.from_numpy(y + 1.0)).numpy())
 """,
 )
-_add(
+add(
     "torch_operators",
     "torch",
     "import torch\n",
@@ -549,7 +549,7 @@ _add(
     show(torch.stack([torch.from_numpy(a) for a in (y, y * 2.0)]).shape)
 """,
 )
-_add(
+add(
     "torch_dataset",
     "torch",
     """
@@ -575,7 +575,7 @@ _add(
     show(float(Net()(y).sum()))
 """,
 )
-_add(
+add(
     "jax_calls",
     "jax",
     """
@@ -591,7 +591,7 @@ _add(
     show(np.asarray(jax.vmap(lambda v: v + 1.0)(y)), float(a.at[0].set(y[1])[0]))
 """,
 )
-_add(
+add(
     "jax_callback",
     "jax",
     """
@@ -608,7 +608,7 @@ _add(
     show(float(tree["a"].sum()), float(tree["b"][1].sum()))
 """,
 )
-_add(
+add(
     "h5py_files",
     "h5py",
     "import h5py, os, tempfile\n",
@@ -629,7 +629,7 @@ _add(
     show(out * 2.0)
 """,
 )
-_add(
+add(
     "zarr_stores",
     "zarr",
     "import zarr\n",
@@ -641,7 +641,7 @@ _add(
     show(zarr.array(y * 2.0)[:])
 """,
 )
-_add(
+add(
     "polars_frames",
     "polars",
     "import polars as pl\n",
@@ -655,7 +655,7 @@ _add(
         df.select(pl.col("a").map_batches(lambda v: v * 2.0))["a"].sum())
 """,
 )
-_add(
+add(
     "pillow_images",
     "PIL",
     "from PIL import Image\n",
@@ -669,7 +669,7 @@ _add(
     show(np.asarray(Image.fromarray((y * 10.0).astype(np.float32).reshape(-1, 100))) * 2.0)
 """,
 )
-_add(
+add(
     "joblib_parallel",
     "joblib",
     """
@@ -683,7 +683,7 @@ _add(
         joblib_hash(y[:100]) == joblib_hash(y[:100].copy()))
 """,
 )
-_add(
+add(
     "joblib_processes",
     "joblib",
     """
@@ -698,7 +698,7 @@ _add(
     show(Parallel(2)(delayed(lambda i: float((w * i).sum()))(i) for i in range(2)))
 """,
 )
-_add(
+add(
     "joblib_memory",
     "joblib",
     """
@@ -713,7 +713,7 @@ _add(
     show(memory.cache(np.cumsum)(y), memory.cache(np.cumsum)(y))
 """,
 )
-_add(
+add(
     "dask_arrays",
     "dask",
     "import dask\nimport dask.array as da\n",
@@ -723,7 +723,7 @@ _add(
     show(dask.delayed(np.sum)(y * 2.0).compute(), da.stack([a, a]).mean(axis=0).compute())
 """,
 )
-_add(
+add(
     "numexpr_calls",
     "numexpr",
     "import numexpr as ne\n",
@@ -734,7 +734,7 @@ _add(
     show(out * 2.0)
 """,
 )
-_add(
+add(
     "networks",
     "networkx",
     "import networkx as nx\n",
@@ -745,7 +745,7 @@ _add(
     show(float(g.nodes[3]["w"]))
 """,
 )
-_add(
+add(
     "through_partial",
     "scipy",
     """
@@ -764,7 +764,7 @@ _add(
     show(reduce(np.add, [y, x, y]))
 """,
 )
-_add(
+add(
     "through_threads",
     "scipy",
     """
@@ -784,7 +784,7 @@ _add(
     show(out * 1.0)
 """,
 )
-_add(
+add(
     "objects_with_arrays",
     "pandas sklearn",
     """
@@ -814,7 +814,7 @@ _add(
     show(np.asarray(pd.concat([pd.Series(i) for i in items])), items[0] is y)
 """,
 )
-_add(
+add(
     "generators_and_returns",
     "pandas scipy",
     """
@@ -839,7 +839,7 @@ _add(
     show([float(a.sum()) for a in rows(y)])
 """,
 )
-_add(
+add(
     "flags_and_identity",
     "scipy",
     """
@@ -857,7 +857,7 @@ _add(
     show(gaussian_filter1d(r, 1.0), r.flags.writeable)
 """,
 )
-_add(
+add(
     "numpy_testing",
     "scipy",
     """
@@ -878,7 +878,7 @@ _add(
         y.ctypes.data_as(ctypes.POINTER(ctypes.c_double))[2])
 """,
 )
-_add(
+add(
     "errors_at_the_line",
     "scipy pandas",
     """
@@ -903,7 +903,7 @@ _add(
                 len(shown) > 1)
 """,
 )
-_add(
+add(
     "nested_calls",
     "scipy pandas",
     """
@@ -926,7 +926,7 @@ _add(
         [smooth(v, 1.0).sum() for v in (y, x)][1])
 """,
 )
-_add(
+add(
     "executed_text",
     "scipy",
     """
@@ -939,7 +939,7 @@ _add(
     show(names["f"](y), eval("scipy.signal.medfilt(y[:1000], 3)", {"scipy": scipy, "y": y}))
 """,
 )
-_add(
+add(
     "masked_and_subclasses",
     "pandas",
     """
@@ -953,7 +953,7 @@ _add(
     show(pd.Series(y.view(Tagged)).sum())
 """,
 )
-_add(
+add(
     "dates_and_text",
     "pandas",
     "import pandas as pd\n",
@@ -964,7 +964,7 @@ _add(
         pd.get_dummies((y * 2.0).astype(int)).shape)
 """,
 )
-_add(
+add(
     "random_generators",
     "scipy",
     "from scipy import stats\n",
@@ -976,7 +976,7 @@ _add(
     show(stats.rankdata(y), stats.mode((y * 2.0).astype(int)).mode)
 """,
 )
-_add(
+add(
     "json_and_others",
     "pandas",
     """

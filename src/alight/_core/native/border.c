@@ -7,19 +7,15 @@
 
 long long live_arrays; /* Arrays that were made and not freed */
 
-typedef struct Outside {
-    PyObject *frame; /* of the program, which waits for a package's code */
-    struct Outside *outer;
-} Outside;
-
-static _Thread_local Outside *outside;
-
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *weakrefs, *judge, *enter, *leave, *give, *installed;
-    /* What was judged: by file or module of a function, by class of what is called, by class that is called. */
-    PyObject *by_origin, *by_class, *by_made;
+    PyObject *weakrefs, *judge, *describe, *enter, *leave, *give, *installed;
+    /* What was judged: by file or module of a function, by class of what is called, by class that is called; and what
+       was told of objects, by their class. */
+    PyObject *by_origin, *by_class, *by_made, *by_kind;
+    PyObject *waiting; /* frames of the program that wait for a package's C code, and for how many calls */
+    Py_ssize_t out; /* containers whose Arrays are exchanged for now */
     PyObject *inside; /* gives what runs in a function's place while `jit` records */
 } Border;
 
@@ -67,6 +63,25 @@ static int verdict_of(Border *self, PyObject *callee)
     return judged(self, self->by_class, (PyObject *)Py_TYPE(callee), callee);
 }
 
+/* Tell what is known of objects of a class: of bits below. */
+static int described(Border *self, PyTypeObject *kind)
+{
+    PyObject *found = PyDict_GetItemWithError(self->by_kind, (PyObject *)kind);
+    if (found != NULL) return (int)PyLong_AsLong(found);
+    if (PyErr_Occurred()) PyErr_Clear(); /* a class without a hash */
+    PyObject *answer = PyObject_CallOneArg(self->describe, (PyObject *)kind);
+    if (answer == NULL) return -1;
+    int told = (int)PyLong_AsLong(answer);
+    if (PyDict_GET_SIZE(self->by_kind) >= MOST_KEPT) PyDict_Clear(self->by_kind);
+    if (PyDict_SetItem(self->by_kind, (PyObject *)kind, answer) < 0) PyErr_Clear();
+    Py_DECREF(answer);
+    return told;
+}
+
+/* What `describe` tells: objects of a package's class, or of one made of it; of a class whose objects hold nothing that
+   is exchanged; of one whose objects hold what their attributes are. */
+enum { A_PACKAGES = 1, HOLDS_NOTHING = 2, BY_ATTRIBUTES = 4 };
+
 /* Tell whether nothing can be in an object that has to be exchanged. */
 static bool is_closed(PyObject *item)
 {
@@ -76,11 +91,78 @@ static bool is_closed(PyObject *item)
            || PySlice_Check(item) || PyFunction_Check(item);
 }
 
-static bool all_closed(PyObject *const *items, Py_ssize_t count)
+/* Tell whether a key or an operand is an Array, or a container that may have one. */
+static bool may_hold(PyObject *item)
+{
+    return PyObject_TypeCheck(item, &ArrayType) || PyTuple_CheckExact(item) || PyList_CheckExact(item) || PyDict_CheckExact(item)
+           || PySlice_Check(item);
+}
+
+/* Objects that are looked into before Python code is asked, which meets each once. */
+#define MOST_LOOKED_INTO 256
+
+static bool closed(Border *self, PyObject *item, int *looks);
+
+static bool all_closed(Border *self, PyObject *const *items, Py_ssize_t count, int *looks)
 {
     for (Py_ssize_t i = 0; i < count; i++)
-        if (!is_closed(items[i])) return false;
+        if (!closed(self, items[i], looks)) return false;
     return true;
+}
+
+/* What is in a container is held while it is looked at: the collector may run then, and what it calls. */
+static bool closed_within(Border *self, PyObject *item, int *looks)
+{
+    if (self->out > 0 && PyArray_CheckExact(item)) return false; /* another call may have put it there */
+    if (is_closed(item)) return true;
+    Py_INCREF(item);
+    bool empty = closed(self, item, looks);
+    Py_DECREF(item);
+    return empty;
+}
+
+static bool items_closed(Border *self, PyObject *items, int *looks)
+{
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++)
+        if (!closed_within(self, PySequence_Fast_GET_ITEM(items, i), looks)) return false;
+    return true;
+}
+
+static bool values_closed(Border *self, PyObject *dict, int *looks)
+{
+    PyObject *key, *value;
+    Py_ssize_t place = 0;
+    while (PyDict_Next(dict, &place, &key, &value))
+        if (!closed_within(self, value, looks)) return false;
+    return true;
+}
+
+/* Tell whether nothing that has to be exchanged can be reached from an object; no: it may be. No code of Python's runs
+   while items are looked at, but where a class is met first: then it is not told of. */
+static bool closed(Border *self, PyObject *item, int *looks)
+{
+    if (is_closed(item)) return true;
+    if (--*looks < 0) return false;
+    if (PyTuple_CheckExact(item) || PyList_CheckExact(item)) return items_closed(self, item, looks);
+    if (PyDict_CheckExact(item)) return values_closed(self, item, looks);
+    PyObject *known = PyDict_GetItemWithError(self->by_kind, (PyObject *)Py_TYPE(item));
+    int told = known == NULL ? 0 : (int)PyLong_AsLong(known);
+    if (known == NULL && PyErr_Occurred()) PyErr_Clear();
+    if (told & HOLDS_NOTHING) return true;
+    if (!(told & BY_ATTRIBUTES)) return false;
+    PyObject *kept = PyObject_GenericGetDict(item, NULL);
+    if (kept == NULL) PyErr_Clear();
+    bool empty = kept != NULL && PyDict_Check(kept) && values_closed(self, kept, looks);
+    Py_XDECREF(kept);
+    return empty;
+}
+
+/* Have the classes of what is handed over told of, that are met first. */
+static int tell_of(Border *self, PyObject *const *items, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!is_closed(items[i]) && described(self, Py_TYPE(items[i])) < 0) return -1;
+    return 0;
 }
 
 /* Tell whether something that is passed on will call a package's code. */
@@ -97,15 +179,36 @@ static int names_foreign(Border *self, PyObject *const *items, Py_ssize_t count)
 #if PY_VERSION_HEX >= 0x030C0000
 #define SAVE_ERROR PyObject *saved = PyErr_GetRaisedException();
 #define RESTORE_ERROR PyErr_SetRaisedException(saved);
+#define DROP_ERROR Py_XDECREF(saved);
 #else
 #define SAVE_ERROR PyObject *saved[3]; PyErr_Fetch(&saved[0], &saved[1], &saved[2]);
 #define RESTORE_ERROR PyErr_Restore(saved[0], saved[1], saved[2]);
+#define DROP_ERROR Py_XDECREF(saved[0]); Py_XDECREF(saved[1]); Py_XDECREF(saved[2]);
 #endif
+
+/* Tell whether a result holds no ndarray that may have been an Array's. */
+static bool has_no_ndarray(PyObject *item, int *looks)
+{
+    if (PyArray_CheckExact(item) || --*looks < 0) return false;
+    if (PyTuple_CheckExact(item) || PyList_CheckExact(item)) {
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(item); i++) {
+            PyObject *part = PySequence_Fast_GET_ITEM(item, i);
+            if (PyArray_CheckExact(part) || (!is_closed(part) && !has_no_ndarray(part, looks))) return false;
+        }
+        return true;
+    }
+    return is_closed(item) || PyArray_CheckScalar(item);
+}
 
 /* Return what a call gave as the program is to have it, after what was exchanged for it is back. */
 static PyObject *left(Border *self, PyObject *result, PyObject *state)
 {
-    if (state == Py_None && (result == NULL || is_closed(result)) && !(result != NULL && PyArray_CheckExact(result))) return result;
+    if (state == Py_None) {
+        if (result == NULL) return NULL;
+        int looks = MOST_LOOKED_INTO;
+        bool holder = PyTuple_CheckExact(result) || PyList_CheckExact(result) || PyDict_CheckExact(result);
+        if (holder ? has_no_ndarray(result, &looks) : !PyArray_CheckExact(result)) return result;
+    }
     if (result != NULL) {
         PyObject *shown = PyObject_CallFunctionObjArgs(self->leave, result, state, NULL);
         Py_DECREF(result);
@@ -113,10 +216,28 @@ static PyObject *left(Border *self, PyObject *result, PyObject *state)
     }
     SAVE_ERROR
     PyObject *done = PyObject_CallFunctionObjArgs(self->leave, Py_None, state, NULL);
-    if (done == NULL) PyErr_Clear(); /* the program's error matters more */
+    if (done == NULL && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear(); /* the program's error matters more */
     Py_XDECREF(done);
+    if (PyErr_Occurred()) { /* an interrupt, which has come meanwhile */
+        DROP_ERROR
+        return NULL;
+    }
     RESTORE_ERROR
     return NULL;
+}
+
+/* Note that a frame of the program waits for one call of C code more, or less. Kept by the frame, not on the stack of C:
+   where a greenlet is switched away from the call goes on waiting. */
+static int count_waiting(Border *self, PyObject *frame, long more)
+{
+    PyObject *found = PyDict_GetItemWithError(self->waiting, frame);
+    if (found == NULL && PyErr_Occurred()) return -1;
+    more += found == NULL ? 0 : PyLong_AsLong(found);
+    if (more <= 0) return found == NULL ? 0 : PyDict_DelItem(self->waiting, frame);
+    PyObject *count = PyLong_FromLong(more);
+    int done = count == NULL ? -1 : PyDict_SetItem(self->waiting, frame, count);
+    Py_XDECREF(count);
+    return done;
 }
 
 static PyObject *call_outside(Border *self, PyObject *callee, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, bool passes_on)
@@ -124,7 +245,12 @@ static PyObject *call_outside(Border *self, PyObject *callee, PyObject *const *a
     Py_ssize_t named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
     PyObject *state = Py_NewRef(Py_None), *positional = NULL, *keywords = NULL, *result;
     PyObject *owner = PyMethod_Check(callee) ? PyMethod_GET_SELF(callee) : callee;
-    bool bare = all_closed(args, nargs + named) && !(Py_TYPE(owner)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+    int looks = MOST_LOOKED_INTO;
+    if (tell_of(self, args, nargs + named) < 0 || tell_of(self, &owner, 1) < 0) {
+        Py_DECREF(state);
+        return NULL;
+    }
+    bool bare = !passes_on && all_closed(self, args, nargs + named, &looks) && closed(self, owner, &looks);
     if (!bare) {
         PyObject *given = PyTuple_New(nargs), *names = named ? PyDict_New() : Py_NewRef(Py_None), *entered = NULL;
         if (given != NULL && names != NULL) {
@@ -147,16 +273,22 @@ static PyObject *call_outside(Border *self, PyObject *callee, PyObject *const *a
         }
         Py_DECREF(entered);
     }
-    Outside here = {(PyObject *)PyEval_GetFrame(), outside};
-    Py_XINCREF(here.frame);
-    outside = &here;
-    if (positional != NULL) {
+    /* Of a function in Python the frame tells whose it is. */
+    bool in_c = !PyFunction_Check(PyMethod_Check(callee) ? PyMethod_GET_FUNCTION(callee) : callee);
+    PyObject *frame = in_c ? Py_XNewRef((PyObject *)PyEval_GetFrame()) : NULL;
+    if (frame != NULL && count_waiting(self, frame, 1) < 0) {
+        result = NULL;
+    } else if (positional != NULL) {
         result = PyObject_Call(callee, positional, keywords);
     } else {
         result = PyObject_Vectorcall(callee, args, nargs, kwnames);
     }
-    outside = here.outer;
-    Py_XDECREF(here.frame);
+    if (frame != NULL) {
+        SAVE_ERROR
+        if (count_waiting(self, frame, -1) < 0) PyErr_Clear(); /* no memory: it is taken to wait on */
+        RESTORE_ERROR
+        Py_DECREF(frame);
+    }
     Py_XDECREF(positional);
     Py_XDECREF(keywords);
     result = left(self, result, state);
@@ -164,12 +296,37 @@ static PyObject *call_outside(Border *self, PyObject *callee, PyObject *const *a
     return result;
 }
 
+/* Call what is not a function of the program while `jit` records: with the functions that it is given as they run
+   there, if all that it does with them is to call them. */
+static PyObject *call_with_insides(Border *self, PyObject *callee, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    Py_ssize_t count = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames)), changed = 0;
+    bool any = false;
+    for (Py_ssize_t i = 0; i < count; i++) any = any || PyFunction_Check(args[i]);
+    if (!any) return PyObject_Vectorcall(callee, args, nargs, kwnames);
+    PyObject *given = PyTuple_New(count), *result = NULL;
+    if (given == NULL) return NULL;
+    for (; changed < count; changed++) {
+        PyObject *item = args[changed];
+        item = PyFunction_Check(item) ? PyObject_CallFunctionObjArgs(self->inside, item, callee, NULL) : Py_NewRef(item);
+        if (item == NULL) break;
+        PyTuple_SET_ITEM(given, changed, item);
+    }
+    if (changed == count) result = PyObject_Vectorcall(callee, &PyTuple_GET_ITEM(given, 0), nargs, kwnames);
+    Py_DECREF(given);
+    return result;
+}
+
 /* Call the program's own function as it runs while `jit` records. */
 static PyObject *call_inside(Border *self, PyObject *callee, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *function = PyMethod_Check(callee) ? PyMethod_GET_FUNCTION(callee) : callee;
-    if (!PyFunction_Check(function)) return PyObject_Vectorcall(callee, args, nargs, kwnames);
+    if (!PyFunction_Check(function)) return call_with_insides(self, callee, args, nargs, kwnames);
     PyObject *twin = PyObject_CallOneArg(self->inside, function), *result;
+    if (twin == function) {
+        Py_DECREF(twin);
+        return call_with_insides(self, callee, args, nargs, kwnames);
+    }
     if (twin != NULL && function != callee) {
         Py_SETREF(twin, PyMethod_New(twin, PyMethod_GET_SELF(callee)));
     }
@@ -209,7 +366,8 @@ static int asked_from_outside(Border *self)
 {
     PyFrameObject *frame = PyEval_GetFrame(), *back = frame == NULL ? NULL : PyFrame_GetBack(frame);
     if (back == NULL) return 0;
-    int verdict = outside != NULL && outside->frame == (PyObject *)back ? FOREIGN : UNKNOWN;
+    int waits = PyDict_GET_SIZE(self->waiting) > 0 ? PyDict_Contains(self->waiting, (PyObject *)back) : 0;
+    int verdict = waits > 0 ? FOREIGN : waits;
     if (verdict == UNKNOWN) {
         PyCodeObject *code = PyFrame_GetCode(back);
         verdict = judged(self, self->by_origin, code->co_filename, (PyObject *)code);
@@ -253,12 +411,80 @@ static PyObject *stored(Border *self, PyObject *value, PyObject *place, const ch
     return verdict == FOREIGN ? PyObject_CallOneArg(self->give, value) : Py_NewRef(value);
 }
 
-static PyObject *border_set_item(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *raised(PyObject *base, PyObject *power) { return PyNumber_Power(base, power, Py_None); }
+
+static PyObject *raised_in_place(PyObject *base, PyObject *power) { return PyNumber_InPlacePower(base, power, Py_None); }
+
+static PyObject *has(PyObject *holder, PyObject *item)
 {
+    int found = PySequence_Contains(holder, item);
+    return found < 0 ? NULL : PyBool_FromLong(found);
+}
+
+static PyObject *without(PyObject *holder, PyObject *key)
+{
+    return PyObject_DelItem(holder, key) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+#define COMPARED(name, how) \
+    static PyObject *name(PyObject *one, PyObject *other) { return PyObject_RichCompare(one, other, how); }
+COMPARED(is_less, Py_LT)
+COMPARED(is_less_or_equal, Py_LE)
+COMPARED(is_equal, Py_EQ)
+COMPARED(is_unequal, Py_NE)
+COMPARED(is_more, Py_GT)
+COMPARED(is_more_or_equal, Py_GE)
+
+/* In the order of OPERATORS of jit/border.py. */
+static const binaryfunc operators[] = {
+    PyNumber_Add, PyNumber_Subtract, PyNumber_Multiply, PyNumber_TrueDivide, PyNumber_FloorDivide, PyNumber_Remainder,
+    raised, PyNumber_MatrixMultiply, PyNumber_Lshift, PyNumber_Rshift, PyNumber_And, PyNumber_Or, PyNumber_Xor,
+    is_less, is_less_or_equal, is_equal, is_unequal, is_more, is_more_or_equal, PyNumber_Divmod,
+    PyNumber_InPlaceAdd, PyNumber_InPlaceSubtract, PyNumber_InPlaceMultiply, PyNumber_InPlaceTrueDivide,
+    PyNumber_InPlaceFloorDivide, PyNumber_InPlaceRemainder, raised_in_place, PyNumber_InPlaceMatrixMultiply,
+    PyNumber_InPlaceLshift, PyNumber_InPlaceRshift, PyNumber_InPlaceAnd, PyNumber_InPlaceOr, PyNumber_InPlaceXor,
+    has, PyObject_GetItem, without,
+};
+enum { OPERATOR_COUNT = sizeof operators / sizeof *operators, IN_PLACE = 20, OF_HOLDERS = 33 };
+
+/* Do an operation on two operands: where one is a package's it is given the ndarrays of the other. */
+static PyObject *border_operate(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    Border *self = (Border *)object;
+    Py_ssize_t which = nargs == 3 ? PyLong_AsSsize_t(args[0]) : -1;
+    if (which < 0 || which >= OPERATOR_COUNT) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "an operator's number and two operands are taken");
+        return NULL;
+    }
+    PyObject *one = args[1], *other = args[2], *result = NULL;
+    /* Of what is changed or looked into only an Array is another thing to a package. */
+    bool gives_one = which < IN_PLACE ? may_hold(one) : which < OF_HOLDERS && PyObject_TypeCheck(one, &ArrayType);
+    bool gives_other = may_hold(other);
+    if (live_arrays == 0 || !(gives_one || gives_other)) return operators[which](one, other);
+    int first = gives_other ? described(self, Py_TYPE(one)) : 0, second = gives_one ? described(self, Py_TYPE(other)) : 0;
+    if (first < 0 || second < 0) return NULL;
+    gives_one = gives_one && second & A_PACKAGES;
+    gives_other = gives_other && first & A_PACKAGES;
+    if (!(gives_one || gives_other)) return operators[which](one, other);
+    one = gives_one ? PyObject_CallOneArg(self->give, one) : Py_NewRef(one);
+    other = one != NULL && gives_other ? PyObject_CallOneArg(self->give, other) : Py_NewRef(other);
+    if (one != NULL && other != NULL) result = operators[which](one, other);
+    Py_XDECREF(one);
+    Py_XDECREF(other);
+    return left(self, result, Py_None);
+}
+
+static PyObject *border_set_item(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    Border *self = (Border *)object;
     if (nargs != 3) return PyErr_Format(PyExc_TypeError, "a value, a container and a key are taken, not %zd", nargs);
-    PyObject *value = stored((Border *)self, args[0], args[1], "__setitem__");
-    int done = value == NULL ? -1 : PyObject_SetItem(args[1], args[2], value);
-    Py_XDECREF(value);
+    PyObject *value = stored(self, args[0], args[1], "__setitem__"), *key = NULL;
+    if (value == NULL) return NULL;
+    int foreign = live_arrays > 0 && may_hold(args[2]) ? described(self, Py_TYPE(args[1])) : 0;
+    if (foreign >= 0) key = foreign & A_PACKAGES ? PyObject_CallOneArg(self->give, args[2]) : Py_NewRef(args[2]);
+    int done = key == NULL ? -1 : PyObject_SetItem(args[1], key, value);
+    Py_DECREF(value);
+    Py_XDECREF(key);
     if (done < 0) return NULL;
     Py_RETURN_NONE;
 }
@@ -273,17 +499,39 @@ static PyObject *border_set_attribute(PyObject *self, PyObject *const *args, Py_
     Py_RETURN_NONE;
 }
 
+/* Exchange an item of a list or a dict, unless another thread has stored something else there. */
+static PyObject *border_swap(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 4) return PyErr_Format(PyExc_TypeError, "a holder, a place, an old and a new item are taken, not %zd", nargs);
+    PyObject *holder = args[0], *place = args[1];
+    if (PyDict_Check(holder)) {
+        PyObject *found = PyDict_GetItemWithError(holder, place);
+        if (found == NULL && PyErr_Occurred()) return NULL;
+        if (found == args[2] && PyDict_SetItem(holder, place, args[3]) < 0) return NULL;
+    } else if (PyList_Check(holder)) {
+        Py_ssize_t at = PyLong_AsSsize_t(place);
+        if (at == -1 && PyErr_Occurred()) return NULL;
+        bool same = at >= 0 && at < PyList_GET_SIZE(holder) && PyList_GET_ITEM(holder, at) == args[2];
+        if (same && PyList_SetItem(holder, at, Py_NewRef(args[3])) < 0) return NULL;
+    } else {
+        return PyErr_Format(PyExc_TypeError, "items of lists and dicts are exchanged, not of %s", Py_TYPE(holder)->tp_name);
+    }
+    Py_RETURN_NONE;
+}
+
 static int border_true(PyObject *self) { return live_arrays > 0; }
 
 static PyObject *border_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"judge", "enter", "leave", "give", "installed", NULL};
-    PyObject *judge, *enter, *leave, *give, *installed;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOO", names, &judge, &enter, &leave, &give, &installed)) return NULL;
+    static char *names[] = {"judge", "describe", "enter", "leave", "give", "installed", NULL};
+    PyObject *judge, *describe, *enter, *leave, *give, *installed;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOOO", names, &judge, &describe, &enter, &leave, &give, &installed))
+        return NULL;
     Border *self = (Border *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->vectorcall = border_call;
     self->judge = Py_NewRef(judge);
+    self->describe = Py_NewRef(describe);
     self->enter = Py_NewRef(enter);
     self->leave = Py_NewRef(leave);
     self->give = Py_NewRef(give);
@@ -291,7 +539,9 @@ static PyObject *border_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->by_origin = PyDict_New();
     self->by_class = PyDict_New();
     self->by_made = PyDict_New();
-    if (self->by_origin == NULL || self->by_class == NULL || self->by_made == NULL) {
+    self->by_kind = PyDict_New();
+    self->waiting = PyDict_New();
+    if (self->waiting == NULL || self->by_origin == NULL || self->by_class == NULL || self->by_made == NULL || self->by_kind == NULL) {
         Py_DECREF(self);
         return NULL;
     }
@@ -301,6 +551,7 @@ static PyObject *border_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static int border_traverse(Border *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->judge);
+    Py_VISIT(self->describe);
     Py_VISIT(self->enter);
     Py_VISIT(self->leave);
     Py_VISIT(self->give);
@@ -308,6 +559,8 @@ static int border_traverse(Border *self, visitproc visit, void *arg)
     Py_VISIT(self->by_origin);
     Py_VISIT(self->by_class);
     Py_VISIT(self->by_made);
+    Py_VISIT(self->by_kind);
+    Py_VISIT(self->waiting);
     Py_VISIT(self->inside);
     return 0;
 }
@@ -317,6 +570,7 @@ static void border_dealloc(Border *self)
     PyObject_GC_UnTrack(self);
     if (self->weakrefs != NULL) PyObject_ClearWeakRefs((PyObject *)self);
     Py_XDECREF(self->judge);
+    Py_XDECREF(self->describe);
     Py_XDECREF(self->enter);
     Py_XDECREF(self->leave);
     Py_XDECREF(self->give);
@@ -324,6 +578,8 @@ static void border_dealloc(Border *self)
     Py_XDECREF(self->by_origin);
     Py_XDECREF(self->by_class);
     Py_XDECREF(self->by_made);
+    Py_XDECREF(self->by_kind);
+    Py_XDECREF(self->waiting);
     Py_XDECREF(self->inside);
     Py_TYPE(self)->tp_free(self);
 }
@@ -336,6 +592,7 @@ static PyObject *border_forget(Border *self, PyObject *unused)
     PyDict_Clear(self->by_origin);
     PyDict_Clear(self->by_class);
     PyDict_Clear(self->by_made);
+    PyDict_Clear(self->by_kind);
     Py_RETURN_NONE;
 }
 
@@ -343,6 +600,8 @@ static PyMethodDef border_methods[] = {
     {"give", border_give, METH_O, "Return what is returned or yielded, as who asked for it may have it."},
     {"set_item", (PyCFunction)(void (*)(void))border_set_item, METH_FASTCALL, "Store a value in a container under a key."},
     {"set_attribute", (PyCFunction)(void (*)(void))border_set_attribute, METH_FASTCALL, "Store a value in an object under a name."},
+    {"swap", (PyCFunction)(void (*)(void))border_swap, METH_FASTCALL, "Exchange an item of a list or a dict for another, where it still is."},
+    {"operate", (PyCFunction)(void (*)(void))border_operate, METH_FASTCALL, "Do an operation on two operands, by its number."},
     {"forget", (PyCFunction)(void (*)(void))border_forget, METH_NOARGS, "Judge anew whose code is whose."},
     {"__reduce__", border_reduce, METH_NOARGS, "Return what gives it in another process."},
     {NULL},
@@ -357,6 +616,7 @@ static PyGetSetDef border_properties[] = {
 };
 
 static PyMemberDef border_members[] = {
+    {"out", T_PYSSIZET, offsetof(Border, out), 0, "How many containers have ndarrays in place of their Arrays for now."},
     {"inside", T_OBJECT, offsetof(Border, inside), 0, "What gives the function that runs in a function's place while `jit` records."},
     {NULL},
 };

@@ -12,6 +12,7 @@ import gc
 import itertools
 import os
 import sys
+import threading
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -23,18 +24,28 @@ from alight._core import ArrayBase, Border, floor
 from alight._src.base import package
 from alight._src.base.originals import np
 from alight._src.jit import code_origin
-from alight._src.jit.exchange import attributes, slots
+from alight._src.jit.exchange import attributes, has_attributes, slots
 from alight._src.jit.purity import only_computes
 from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import tuple_like
 from alight._src.record.tracebacks import public
 
-__all__ = ["NAME", "border", "handed_over", "installed", "is_of_a_package", "program_folders"]
+__all__ = [
+    "NAME",
+    "OPERATORS",
+    "border",
+    "handed_over",
+    "installed",
+    "is_of_a_package",
+    "program_folders",
+]
 
 NdArray = np.ndarray[Any, Any]
 
 # What `judge` answers, as the core has it.
 _STRAIGHT, _FOREIGN, _PASSES_ON, _NOT_KEPT = 1, 2, 3, 8
+# What `describe` tells.
+_A_PACKAGES, _HOLDS_NOTHING, _BY_ATTRIBUTES = 1, 2, 4
 
 # ------------------------------------------------------------------------------- whose code it is
 
@@ -213,6 +224,19 @@ def is_of_a_package(item: Any) -> bool:
     return _of_class(kind) == _FOREIGN
 
 
+def describe(kind: Any) -> int:
+    """Tell what is known of objects of a class: whether what they do is a package's code, and
+    whether they hold nothing that is exchanged, or only attributes."""
+    try:
+        told = _A_PACKAGES if any(_of_class(base) == _FOREIGN for base in kind.__mro__) else 0
+        if not _kind_may_hold(kind):
+            return told | _HOLDS_NOTHING
+        plain = not issubclass(kind, (*_HOLDERS, *_LEADING)) and not slots(kind)
+        return told | _BY_ATTRIBUTES if plain and has_attributes(kind) else told
+    except Exception:  # of a class that is made while it is looked at
+        return _A_PACKAGES
+
+
 # --------------------------------------------------------------------------- one ndarray, one Array
 
 # By the id of the ndarray that was handed over: it, and the Array; and by that of the Array.
@@ -272,16 +296,23 @@ def _back(item: Any) -> Any:
 # ---------------------------------------------------------------------------------- what crosses
 
 
+# By their ids, containers whose Arrays are out, and the calls that have them there: of several at
+# once the last gives the Arrays back.
+_out: dict[int, tuple[Any, int]] = {}
+_turn = threading.RLock()  # a signal's handler may call a package, too
+
+
 class _Crossing:
     """One exchange of what is reached from some objects, each looked at once."""
 
-    __slots__ = ("convert", "met", "replaced")
+    __slots__ = ("convert", "met", "replaced", "taken")
 
     def __init__(self, convert: Callable[[Any], Any]) -> None:
         self.convert = convert
         self.met: dict[int, Any] = {}
         # Held until it is back: an object of the program may be the only one that has it.
         self.replaced: list[Any] = []
+        self.taken: dict[int, Any] = {}
 
     def give(self, item: Any) -> Any:
         """Return an item as it is on the other side; what holds others is changed in place, but for
@@ -297,19 +328,18 @@ class _Crossing:
         self.met[id(item)] = item
         if issubclass(kind, tuple):
             return _tuple_of(item, [self.give(part) for part in item])
-        with suppress(Exception):  # of what a program's class does when it is assigned to
-            self.parts(item, kind)
+        self.parts(item, kind)
         return item
 
     def parts(self, holder: Any, kind: Any) -> None:
         """Exchange what an object holds, in place."""
         if issubclass(kind, dict):
-            self.items(holder, dict.items(holder), dict)
+            self.items(holder, lambda: dict.copy(holder).items())
         elif issubclass(kind, list):
-            if not _ATOMS.issuperset(map(type, holder)):
-                self.items(holder, enumerate(holder), list)
+            if not _ATOMS.issuperset(map(type, list.__iter__(holder))):
+                self.items(holder, lambda: enumerate(list.copy(holder)))
         elif issubclass(kind, deque):
-            self.items(holder, enumerate(holder), deque)
+            self.items(holder, lambda: enumerate(list(deque.__iter__(holder))))
         elif kind is functools.partial:
             new = _tuple_of(holder.args, [self.give(part) for part in holder.args])
             self.give(holder.keywords)
@@ -322,18 +352,63 @@ class _Crossing:
             return  # its methods, which packages call, run as they are: what they have is ndarrays
         if _is_the_programs(kind) or kind is types.SimpleNamespace:
             kept = attributes(holder)
-            self.items(kept, dict.items(kept), dict)
-            for slot in slots(kind):
-                with suppress(AttributeError):  # nothing is there
-                    part = slot.__get__(holder)
-                    if (new := self.give(part)) is not part:
-                        slot.__set__(holder, new)
+            self.items(kept, lambda: dict.copy(kept).items())
+            if found := slots(kind):
+                self.items(holder, lambda: _in_slots(holder, found))
 
-    def items(self, holder: Any, items: Iterable[tuple[Any, Any]], kind: Any) -> None:
+    def items(self, holder: Any, items: Callable[[], Iterable[tuple[Any, Any]]]) -> None:
         """Exchange the items of a container, by its own class whatever a subclass makes of it."""
-        for place, part in list(items):
+        back = self.convert is _back
+        with _turn:  # what another call has out it gives back before or after
+            if (elsewhere := id(holder) in _out) and not back:
+                self.take(holder)
+            found = [] if back and elsewhere else list(items())
+        for place, part in found:
             if (new := self.give(part)) is not part:
-                kind.__setitem__(holder, place, new)
+                if not back:
+                    self.take(holder)
+                _put(holder, place, part, new)
+
+    def take(self, holder: Any) -> None:
+        """Note that a call has what a container holds out."""
+        if id(holder) not in self.taken:
+            self.taken[id(holder)] = holder
+            with _turn:
+                _out[id(holder)] = (holder, _out.get(id(holder), (holder, 0))[1] + 1)
+                border.out = len(_out)
+
+    def give_back(self) -> None:
+        """Note that the call is over, and give the containers that nobody else has out their Arrays
+        back."""
+        for key, holder in self.taken.items():
+            count = _out[key][1] - 1
+            if count:
+                _out[key] = (holder, count)
+            else:
+                del _out[key]
+        border.out = len(_out)
+        back = _Crossing(_back)
+        for holder in self.taken.values():
+            back.parts(holder, type(holder))
+
+
+def _put(holder: Any, place: Any, old: Any, new: Any) -> None:
+    """Exchange one item, unless it is another by now."""
+    if type(place) is types.MemberDescriptorType:
+        with suppress(AttributeError):  # of a class that sets it itself
+            place.__set__(holder, new)
+    elif isinstance(holder, deque):
+        with suppress(IndexError):
+            if deque.__getitem__(holder, place) is old:
+                deque.__setitem__(holder, place, new)
+    else:
+        border.swap(holder, place, old, new)
+
+
+def _in_slots(holder: Any, found: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    for slot in found:
+        with suppress(AttributeError):  # nothing is there
+            yield slot, slot.__get__(holder)
 
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None), slice, range, type))
@@ -344,6 +419,12 @@ _LEADING: tuple[Any, ...] = (map, zip, enumerate, filter, reversed, type(iter([]
 def _may_hold(item: Any, kind: Any) -> bool:
     if kind is functools.partial:  # of the program's own function: that is called on Arrays
         return judge(item.func) & ~_NOT_KEPT == _FOREIGN
+    return _kind_may_hold(kind)
+
+
+def _kind_may_hold(kind: Any) -> bool:
+    if issubclass(kind, ArrayBase):
+        return True
     if issubclass(kind, _HOLDERS) or kind in _LEADING:
         return True
     if issubclass(kind, (type, types.ModuleType, types.FunctionType, types.MethodType)):
@@ -389,13 +470,18 @@ def enter(callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, pas
         return None  # it asks nothing of arrays but what is recorded
     crossing = _Crossing(_outward)
     owner = callee.__self__ if type(callee) is types.MethodType else callee
-    if _is_the_programs(type(owner)):
-        crossing.give(owner)
-    given = tuple([crossing.give(item) for item in args])
-    named = kwargs and {name: crossing.give(item) for name, item in kwargs.items()}
-    if not crossing.replaced:
+    try:
+        if _is_the_programs(type(owner)):
+            crossing.give(owner)
+        given = tuple([crossing.give(item) for item in args])
+        named = kwargs and {name: crossing.give(item) for name, item in kwargs.items()}
+    except BaseException:
+        with _turn:
+            crossing.give_back()
+        raise
+    if not crossing.replaced and not crossing.taken:
         return None
-    return given, named, (owner, args, kwargs, crossing.replaced)
+    return given, named, (owner, args, kwargs, crossing)
 
 
 def _passed(item: Any, iterated: bool) -> Any:
@@ -410,6 +496,9 @@ def _passed(item: Any, iterated: bool) -> Any:
     if kind is dict:
         named = {key: _passed(part, False) for key, part in item.items()}
         return item if all(named[key] is part for key, part in item.items()) else named
+    if kind is slice:
+        parts = [_passed(part, False) for part in (item.start, item.stop, item.step)]
+        return slice(*parts)
     if iterated and isinstance(item, Iterator):
         return map(_outward, item)
     return item
@@ -419,12 +508,14 @@ def leave(result: Any, state: Any) -> Any:
     """Return what a package gave back as the program has it, and give the program's objects their
     Arrays back."""
     if state is not None:
-        owner, args, kwargs, _ = state
+        owner, args, kwargs, gone = state
         crossing = _Crossing(_back)
-        if _is_the_programs(type(owner)):
-            crossing.give(owner)
-        for item in (*args, *(kwargs or {}).values()):
-            crossing.give(item)
+        with _turn:
+            gone.give_back()
+            if _is_the_programs(type(owner)):
+                crossing.give(owner)
+            for item in (*args, *(kwargs or {}).values()):
+                crossing.give(item)
     if type(result) is np.ndarray:
         return _back(result)
     if type(result) in (tuple, list, dict) and _given:
@@ -438,6 +529,18 @@ def give(value: Any) -> Any:
     return _passed(value, False)
 
 
+# Operators that go by the border, by their numbers there: binary, comparing, in place, of holders.
+_BINARY = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift", "rshift"),
+    *("and_", "or_", "xor"),
+)
+OPERATORS = (
+    *_BINARY,
+    *("lt", "le", "eq", "ne", "gt", "ge", "divmod"),
+    *["i" + name.rstrip("_") for name in _BINARY],
+    *("contains", "getitem", "delitem"),
+)
+
 # By this name code finds the border: among the builtins, for a program may list its own names.
 NAME = "__alight__"
 
@@ -448,4 +551,4 @@ def installed() -> Border:
     return border
 
 
-border = Border(judge, public(enter), public(leave), public(give), installed)
+border = Border(judge, describe, public(enter), public(leave), public(give), installed)

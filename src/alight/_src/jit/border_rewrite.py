@@ -1,165 +1,30 @@
 """The program's code with its calls, stores and returns going by the border, line for line.
 
 Only what may reach a package's code is rewritten: not calls of what the file itself defines, of
-builtins that only look, or of NumPy's functions. A call whose arguments are names keeps its own
-form beside the other: while no Array lives it costs one test.
+builtins that only look, or of NumPy's functions, nor operators on what cannot be a package's
+object. What can make no Array before it is reached keeps its own form beside the other: while no
+Array lives it costs one test.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
 from alight._src.base import parsing
-from alight._src.jit.border import NAME, border, installed
+from alight._src.jit.border import NAME, OPERATORS, border, installed
+from alight._src.jit.border_names import Facts, Holds
 
 __all__ = ["READERS", "holding_border", "reroute", "rerouted_code"]
 
 _VALUE = "__alight_value__"
-
-# Builtins that call what they are given, or store it.
-_CALLING = frozenset(("map", "filter", "sorted", "min", "max", "setattr", "iter"))
-# Modules of the standard library that call nothing they are given.
-_LOOKING = frozenset(
-    (
-        *("abc", "argparse", "bisect", "cmath", "collections", "copy", "csv", "dataclasses"),
-        *("datetime", "decimal", "enum", "fractions", "gc", "glob", "hashlib", "io", "itertools"),
-        *("json", "logging", "math", "os", "pathlib", "pickle", "pprint", "random", "re"),
-        *("shutil", "statistics", "string", "struct", "sys", "tempfile", "textwrap", "time"),
-        *("traceback", "types", "typing", "uuid", "warnings", "zlib"),
-    )
-)
-_DRAWING = frozenset(("starmap", "accumulate"))  # of itertools, which call what they are given
-# Decorators under which a definition is what it says.
-_PLAIN = frozenset(("staticmethod", "classmethod", "property", "dataclass", "wraps", "cache"))
 # Packages that read the code of functions; jit makes its own of it.
 READERS = frozenset(("numba",))
-
-
-def _tops(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield each name that an import binds, and the module that it comes from."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.asname or alias.name.partition(".")[0], alias.name
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            for alias in node.names:
-                yield alias.asname or alias.name, f"{module}:{alias.name}"
-
-
-class _Facts:
-    """What a file's names are, wherever in it they are bound."""
-
-    def __init__(self, tree: ast.Module, readers: frozenset[str], own: bool) -> None:
-        self.readers = readers
-        self.own = own
-        self.imports: dict[str, set[str]] = {}
-        for name, module in _tops(tree):
-            self.imports.setdefault(name, set()).add(module)
-        self.definitions: dict[str, list[Any]] = {}
-        self.others: set[str] = set()
-        # Functions and lambdas whose code is read by others.
-        self.read: set[int] = set()
-        given: set[str] = set()
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                self.definitions.setdefault(node.name, []).append(node)
-                if any(self._reads_code(deco) for deco in node.decorator_list):
-                    self.read.add(id(node))
-            elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-                self.others.add(node.id)
-            elif isinstance(node, ast.arg):
-                self.others.add(node.arg)
-            elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
-                self.others.add(node.name)
-            elif isinstance(node, ast.MatchMapping) and node.rest:
-                self.others.add(node.rest)
-            elif isinstance(node, ast.Call) and self._reads_code(node.func):
-                given |= {arg.id for arg in node.args if isinstance(arg, ast.Name)}
-                self.read |= {id(arg) for arg in node.args if isinstance(arg, ast.Lambda)}
-        for name in given:
-            self.read |= {id(node) for node in self.definitions.get(name, ())}
-
-    def _reads_code(self, node: ast.expr) -> bool:
-        while isinstance(node, (ast.Call, ast.Attribute)):
-            node = node.func if isinstance(node, ast.Call) else node.value
-        modules = self.imports.get(node.id, ()) if isinstance(node, ast.Name) else ()
-        return any(module.partition(".")[0].partition(":")[0] in self.readers for module in modules)
-
-    def only_imported(self, name: str) -> set[str]:
-        """Return the modules that a name comes from, where nothing else binds it."""
-        if name in self.others or name in self.definitions:
-            return set()
-        return self.imports.get(name, set())
-
-    def is_builtin(self, name: str) -> bool:
-        """Tell whether a name is Python's own in the whole file."""
-        bound = name in self.others or name in self.definitions or name in self.imports
-        return not bound and hasattr(builtins, name)
-
-    def is_own(self, name: str) -> bool:
-        """Tell whether what a name is called for is code of this file."""
-        if name in self.others or name in self.imports:
-            return False
-        found = self.definitions.get(name, ())
-        return bool(found) and all(map(self._is_own_definition, found))
-
-    def _is_own_definition(self, node: Any) -> bool:
-        if any(_last_name(deco) not in _PLAIN for deco in node.decorator_list):
-            return False
-        if not isinstance(node, ast.ClassDef):
-            return True
-        return not node.keywords and all(
-            isinstance(base, ast.Name) and (self.is_builtin(base.id) or self._is_before(base, node))
-            for base in node.bases
-        )
-
-    def _is_before(self, base: ast.Name, node: ast.ClassDef) -> bool:
-        found = self.definitions.get(base.id, ())
-        # Of classes that are defined before it: a name that names itself would lead round.
-        return all(one.lineno < node.lineno for one in found) and self.is_own(base.id)
-
-    def looks_only(self, func: ast.expr) -> bool:
-        """Tell whether a call of this reaches no package's code."""
-        parts = []
-        while isinstance(func, ast.Attribute):
-            parts.append(func.attr)
-            func = func.value
-        if isinstance(func, (ast.Constant, ast.JoinedStr, ast.List, ast.Dict)):
-            return True  # a method of a literal
-        if not isinstance(func, ast.Name):
-            return False
-        if not parts and self.is_builtin(func.id):
-            return func.id not in _CALLING
-        if not parts and self.own and self.is_own(func.id):
-            return True
-        modules = self.only_imported(func.id)
-        return bool(modules) and all(self._is_looking(module, parts) for module in modules)
-
-    @staticmethod
-    def _is_looking(module: str, parts: list[str]) -> bool:
-        module, _, name = module.partition(":")
-        names = {*module.split(".")[1:], *parts, *([name] if name else ())}
-        top = module.partition(".")[0]
-        if top in ("numpy", "alight"):
-            return names.isdisjoint(("testing", "ctypeslib"))
-        return top in _LOOKING and names.isdisjoint(_DRAWING)
-
-
-def _last_name(node: ast.expr) -> str:
-    while isinstance(node, (ast.Call, ast.Attribute)):
-        if isinstance(node, ast.Attribute):
-            return node.attr
-        node = node.func
-    return node.id if isinstance(node, ast.Name) else ""
-
 
 # ------------------------------------------------------------------------------------- the new tree
 
@@ -172,101 +37,333 @@ def _border(place: Any) -> ast.Name:
     return ast.copy_location(ast.Name(NAME, ast.Load()), place)
 
 
-def _is_plain(node: ast.expr) -> bool:
-    """Tell whether an expression can be written twice, and can make no first Array."""
-    if isinstance(node, (ast.Name, ast.Constant)):
-        return True
-    if isinstance(node, ast.Starred):
-        return _is_plain(node.value)
-    if isinstance(node, ast.BinOp):
-        return _is_plain(node.left) and _is_plain(node.right)
-    if isinstance(node, ast.UnaryOp):
-        return _is_plain(node.operand)
-    if isinstance(node, ast.Attribute):
-        return isinstance(node.value, ast.Name)
-    return isinstance(node, ast.Subscript) and _is_plain(node.value) and _is_plain(node.slice)
+def _at(place: Any) -> ast.expr:
+    """Return a place of one line: Python says that a call of a method is in the last."""
+    at = ast.copy_location(ast.Constant(None), place)
+    at.end_lineno, at.end_col_offset = at.lineno, at.col_offset
+    return at
 
 
-def _is_scalar(node: ast.expr | None, facts: _Facts) -> bool:
-    """Tell whether an expression cannot be an Array, nor hold one."""
-    if node is None or isinstance(node, (ast.Constant, ast.JoinedStr, ast.Lambda)):
+_BINARY = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv",
+    ast.Mod: "mod", ast.Pow: "pow", ast.MatMult: "matmul", ast.LShift: "lshift",
+    ast.RShift: "rshift", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor",
+}  # fmt: skip
+_COMPARING = {
+    ast.Lt: "lt", ast.LtE: "le", ast.Eq: "eq", ast.NotEq: "ne", ast.Gt: "gt", ast.GtE: "ge",
+    ast.In: "contains", ast.NotIn: "contains",
+}  # fmt: skip
+# Expressions that are rewritten whole, where they make no first Array before it is reached.
+_WHOLE = (ast.BinOp, ast.Compare, ast.Subscript, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Tuple)
+_COMPUTED = (*_WHOLE, ast.Attribute, ast.Slice, ast.Starred, ast.List)
+
+
+def _is_part(node: Any) -> bool:
+    """Tell whether an expression is what something is stored in, or slices of a subscript."""
+    if not isinstance(getattr(node, "ctx", None), (ast.Load, type(None))):
         return True
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, ast.Not) or _is_scalar(node.operand, facts)
-    if isinstance(node, ast.Call):
-        named = isinstance(node.func, ast.Name) and facts.is_builtin(node.func.id)
-        return named and node.func.id in ("len", "str", "int", "float", "bool", "repr", "range")  # type: ignore[attr-defined]
-    if isinstance(node, (ast.Tuple, ast.List)):
-        return all(_is_scalar(item, facts) for item in node.elts)
-    if isinstance(node, ast.Compare):
-        return all(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops)
-    return False
+    return isinstance(node, ast.Tuple) and any(isinstance(i, ast.Slice) for i in node.elts)
+
+
+def _copy_of(node: Any) -> Any:
+    """Return a node of the same parts, which are not rewritten."""
+    fields = {k: list(v) if isinstance(v, list) else v for k, v in ast.iter_fields(node)}
+    return ast.copy_location(type(node)(**fields), node)
 
 
 class _Reroute(ast.NodeTransformer):
-    def __init__(self, facts: _Facts) -> None:
+    def __init__(self, facts: Facts) -> None:
         self.facts = facts
+        self.plain: dict[int, tuple[Any, bool]] = {}
+        self.made = 0
+
+    def visit(self, node: Any) -> Any:
+        """Return a node going by the border; an expression that makes no first Array keeps its own
+        form beside it."""
+        if isinstance(node, _WHOLE) and not _is_part(node) and self.is_plain(node):
+            new = self.crossing(node)
+            return node if new is node else _here(ast.IfExp(_border(node), new, node), node)
+        return super().visit(node)
+
+    # ------------------------------------------------------------------------------ expressions
+
+    def is_plain(self, node: Any) -> bool:
+        """Tell whether an expression can be written twice, and can make no first Array."""
+        if node is None or isinstance(node, (ast.Name, ast.Constant)):
+            return True
+        found = self.plain.get(id(node))
+        if found is None:
+            found = self.plain[id(node)] = (node, self._is_plain(node))  # held, as its kind is
+        return found[1]
+
+    def _is_plain(self, node: Any) -> bool:
+        if isinstance(node, ast.BinOp):
+            return self.is_plain(node.left) and self.is_plain(node.right)
+        if isinstance(node, ast.Call):
+            arguments = [*node.args, *[keyword.value for keyword in node.keywords]]
+            return self.facts.makes_nothing(node) and all(map(self.is_plain, arguments))
+        return isinstance(node, _COMPUTED) and all(
+            self.is_plain(part) for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)
+        )
+
+    def crossing(self, node: Any) -> Any:
+        """Return a plain expression as it is while an Array lives: itself where that is the
+        same."""
+        if not isinstance(node, (*_COMPUTED, ast.Call)):
+            return node
+        changed = {}
+        for name, old in ast.iter_fields(node):
+            new = old
+            if isinstance(old, ast.expr):
+                new = self.crossing(old)
+            elif name != "ops" and isinstance(old, list):
+                new = [self.crossing(item) for item in old]
+                new = old if all(a is b for a, b in zip(new, old, strict=True)) else new
+            if new is not old:
+                changed[name] = new
+        made = node
+        if changed:
+            fields = {**dict(ast.iter_fields(node)), **changed}
+            made = ast.copy_location(type(node)(**fields), node)
+        return self.operation(node, made)
+
+    def operation(self, node: Any, made: Any) -> Any:
+        """Return what does an operation by the border, if it can cross; ``made``: as it is, its
+        parts rewritten."""
+        may_cross = self.facts.may_cross
+        if isinstance(node, ast.BinOp) and may_cross(node.left, node.right):
+            return self.operate(_BINARY[type(node.op)], [made.left, made.right], node)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            name = _COMPARING.get(type(node.ops[0]))
+            if name is not None and may_cross(node.left, node.comparators[0]):
+                operands = [made.left, made.comparators[0]]
+                if name == "contains":
+                    operands.reverse()
+                new = self.operate(name, operands, node)
+                negated = isinstance(node.ops[0], ast.NotIn)
+                return _here(ast.UnaryOp(ast.Not(), new), node) if negated else new
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.ctx, ast.Load)
+            and may_cross(node.value, node.slice)
+            and self.facts.kind(node.value) is Holds.ANYTHING
+        ):
+            return self.operate("getitem", [made.value, _as_value(made.slice)], node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            name = node.func.id
+            two = name in ("divmod", "pow") and len(node.args) == 2 and not node.keywords
+            if two and self.facts.is_builtin(name) and may_cross(*node.args):
+                return self.operate(name, made.args, node)
+        return made
+
+    def operate(self, name: str, operands: Sequence[Any], place: Any) -> Any:
+        """Return a call of one of the border's operators."""
+        at = _at(place)
+        method = ast.Attribute(_border(at), "operate", ast.Load())
+        call = ast.Call(method, [ast.Constant(OPERATORS.index(name)), *operands], [])
+        return _here(call, at)
+
+    def visit_BinOp(self, node: Any) -> Any:
+        """Have an operation on what may be a package's go by the border."""
+        before = _copy_of(node)
+        self.generic_visit(node)
+        return self.operation(before, node)
+
+    visit_Compare = visit_Subscript = visit_BinOp
 
     def visit_Call(self, node: ast.Call) -> Any:
         """Have a call go by the border."""
-        self.generic_visit(node)
-        if self.facts.looks_only(node.func):
-            return node
+        arguments = [*node.args, *[keyword.value for keyword in node.keywords]]
+        looks_only = self.facts.looks_only(node.func)
+        plain = self.is_plain(node.func) and all(map(self.is_plain, arguments))
+        if looks_only:
+            before = _copy_of(node)
+            self.generic_visit(node)
+            return self.operation(before, node)
         place = _place_of(node)
         test = _border(place)
-        crossing = ast.Call(test, [node.func, *node.args], node.keywords)
-        crossing = _here(crossing, place)
-        arguments = [*node.args, *[keyword.value for keyword in node.keywords]]
-        if not _is_plain(node.func) or not all(map(_is_plain, arguments)):
-            return crossing
-        return _here(ast.IfExp(test, crossing, node), place)
+        if plain:
+            func = self.crossing(node.func)
+            args = [self.crossing(item) for item in node.args]
+            named = [
+                ast.keyword(keyword.arg, self.crossing(keyword.value)) for keyword in node.keywords
+            ]
+            crossing = _here(ast.Call(test, [func, *args], named), place)
+            return _here(ast.IfExp(test, crossing, node), place)
+        self.generic_visit(node)
+        return _here(ast.Call(test, [node.func, *node.args], node.keywords), place)
+
+    # ------------------------------------------------------------------------------- statements
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         """Have what is stored in others' objects go by the border."""
-        self.generic_visit(node)
-        target = node.targets[0]
-        if len(node.targets) > 1 or _is_scalar(node.value, self.facts):
-            return node
-        if isinstance(target, ast.Subscript):
-            name, key = "set_item", target.slice
-        elif isinstance(target, ast.Attribute):
-            if target.attr[:2] == "__" != target.attr[-2:]:  # mangled in a class
-                return node
-            name, key = "set_attribute", ast.Constant(target.attr)
+        if not any(self.stores(target, node.value) for target in node.targets):
+            return self.generic_visit(node)
+        plain = self.is_plain(node.value) and all(map(self.is_plain_target, node.targets))
+        part = self.crossing if plain else self.visit
+        if len(node.targets) == 1 and not isinstance(node.targets[0], (ast.Tuple, ast.List)):
+            lowered = [self.store(node.targets[0], part(node.value), part, node)]
         else:
+            held = self.name(node.value)
+            lowered = [_here(ast.Assign([held(ast.Store)], part(node.value)), node)]
+            for target in node.targets:
+                lowered += self.unpacked(target, held, part, node)
+            lowered.append(_here(ast.Delete([held(ast.Del)]), node))
+        return _here(ast.If(_border(node), lowered, [node]), node) if plain else lowered
+
+    def stores(self, target: ast.expr, value: ast.expr | None) -> bool:
+        """Tell whether something may be stored in a package's object, and is, or has, an Array."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            return any(self.stores(item, None) for item in target.elts)
+        if isinstance(target, ast.Starred):
+            return self.stores(target.value, None)
+        if not isinstance(target, (ast.Subscript, ast.Attribute)) or _is_mangled(target):
+            return False
+        given = value is None or self.facts.kind(value) > Holds.SCALAR
+        if isinstance(target, ast.Subscript):
+            given = given or self.facts.kind(target.slice) > Holds.SCALAR
+        return given and self.facts.kind(target.value) is Holds.ANYTHING
+
+    def is_plain_target(self, target: ast.expr) -> bool:
+        """Tell whether what something is stored in can be written twice."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            return all(map(self.is_plain_target, target.elts))
+        return self.is_plain(target)
+
+    def store(self, target: Any, value: Any, part: Any, place: Any) -> Any:
+        """Return a statement that stores a value by the border, or as Python does."""
+        if not isinstance(target, (ast.Subscript, ast.Attribute)) or _is_mangled(target):
+            return _here(ast.Assign([target], value), place)
+        if isinstance(target, ast.Subscript):
+            name, key = "set_item", _as_value(part(target.slice))
+        else:
+            name, key = "set_attribute", ast.Constant(target.attr)
+        method = ast.Attribute(_border(_at(target)), name, ast.Load())
+        call = ast.Call(method, [value, part(target.value), key], [])
+        return _here(ast.Expr(_here(call, _at(target))), place)
+
+    def unpacked(self, target: Any, held: Any, part: Any, place: Any) -> list[Any]:
+        """Return the statements that unpack a held value into targets, in Python's order."""
+        if not isinstance(target, (ast.Tuple, ast.List)):
+            return [self.store(target, held(ast.Load), part, place)]
+        names, items, statements = [], [], []
+        for item in target.elts:
+            starred = isinstance(item, ast.Starred)
+            inner = item.value if isinstance(item, ast.Starred) else item
+            name = self.name(inner)
+            names.append(name)
+            items.append(ast.Starred(name(ast.Store), ast.Store()) if starred else name(ast.Store))
+            statements += self.unpacked(inner, name, part, place)
+        new = ast.Tuple(items, ast.Store())
+        deleted = [_here(ast.Delete([name(ast.Del) for name in names]), place)] if names else []
+        unpacked = _here(ast.Assign([new], held(ast.Load)), place)
+        return [unpacked, *statements, *deleted]
+
+    def name(self, place: Any) -> Any:
+        """Return what makes the nodes of a new name."""
+        self.made += 1
+        text = f"__alight_{self.made}__"
+        return lambda context: ast.copy_location(ast.Name(text, context()), place)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        """Have an operation in place go by the border, what it changes taken first."""
+        target: Any = node.target
+        named = isinstance(target, ast.Name)
+        if not self.facts.may_cross(target, node.value):
+            return self.generic_visit(node)
+        plain = self.is_plain(node.value) and self.is_plain(target)
+        part = self.crossing if plain else self.visit
+        name = "i" + _BINARY[type(node.op)].rstrip("_")
+        if named:
+            old = ast.copy_location(ast.Name(target.id, ast.Load()), target)
+            new = self.operate(name, [old, part(node.value)], node)
+            lowered: list[Any] = [_here(ast.Assign([target], new), node)]
+        else:
+            lowered = self.changed(target, name, node.value, part, node)
+        return _here(ast.If(_border(node), lowered, [node]), node) if plain else lowered
+
+    def changed(self, target: Any, name: str, value: Any, part: Any, place: Any) -> list[Any]:
+        """Return the statements of an operation in place on an item or an attribute."""
+        holder, key, item = (self.name(target) for _ in range(3))
+        lowered = [_here(ast.Assign([holder(ast.Store)], part(target.value)), place)]
+        held = [holder, item]
+        if isinstance(target, ast.Subscript):
+            held.append(key)
+            lowered.append(
+                _here(ast.Assign([key(ast.Store)], _as_value(part(target.slice))), place)
+            )
+            old = self.operate("getitem", [holder(ast.Load), key(ast.Load)], place)
+            stored: Any = ast.Subscript(holder(ast.Load), key(ast.Load), ast.Store())
+        else:
+            old = _here(ast.Attribute(holder(ast.Load), target.attr, ast.Load()), place)
+            stored = ast.Attribute(holder(ast.Load), target.attr, ast.Store())
+        lowered.append(_here(ast.Assign([item(ast.Store)], old), place))
+        new = self.operate(name, [item(ast.Load), part(value)], place)
+        lowered.append(_here(ast.Assign([item(ast.Store)], new), place))
+        lowered.append(self.store(_here(stored, target), item(ast.Load), lambda n: n, place))
+        lowered.append(_here(ast.Delete([one(ast.Del) for one in held]), place))
+        return lowered
+
+    def visit_Delete(self, node: ast.Delete) -> Any:
+        """Have items of what may be a package's deleted by the border."""
+        crossing = [
+            isinstance(target, ast.Subscript)
+            and self.facts.kind(target.value) is Holds.ANYTHING
+            and self.facts.kind(target.slice) > Holds.SCALAR
+            for target in node.targets
+        ]
+        if not any(crossing):
+            return self.generic_visit(node)
+        plain = all(map(self.is_plain_target, node.targets))
+        part = self.crossing if plain else self.visit
+        lowered: list[Any] = []
+        for target, crosses in zip(node.targets, crossing, strict=True):
+            if crosses:
+                items = [part(target.value), _as_value(part(target.slice))]  # type: ignore[attr-defined]
+                lowered.append(_here(ast.Expr(self.operate("delitem", items, target)), node))
+            else:
+                lowered.append(_here(ast.Delete([target]), node))
+        return _here(ast.If(_border(node), lowered, [node]), node) if plain else lowered
+
+    def visit_For(self, node: Any) -> Any:
+        """Have what a loop stores in others' objects go by the border."""
+        if self.stores(node.target, None):
+            held = self.name(node.target)
+            stored = self.unpacked(node.target, held, self.visit, node.target)
+            stored.append(_here(ast.Delete([held(ast.Del)]), node.target))
+            node.target = held(ast.Store)
+            node.iter = self.visit(node.iter)
+            node.body = [*stored, *self._statements(node.body)]
+            node.orelse = list(self._statements(node.orelse))
             return node
-        if any(isinstance(part, (ast.Slice, ast.Starred)) for part in ast.walk(key)):
-            key = _as_value(key)
-        method = ast.Attribute(_border(node), name, ast.Load())
-        call = ast.Call(method, [node.value, target.value, key], [])
-        stored = _here(ast.Expr(_here(call, target)), node)
-        if not _is_plain(node.value) or not _is_plain(target.value):
-            return stored
-        if isinstance(target, ast.Subscript) and not _is_plain(target.slice):
-            return stored
-        return _here(ast.If(_border(node), [stored], [node]), node)
+        return self.generic_visit(node)
+
+    visit_AsyncFor = visit_For
 
     def visit_Return(self, node: ast.Return) -> Any:
         """Have what is returned go by the border."""
+        if node.value is None or self.facts.kind(node.value) is Holds.SCALAR:
+            return self.generic_visit(node)
+        if self.is_plain(node.value):
+            return _here(ast.Return(self._given(node.value, node.value)), node)
         self.generic_visit(node)
-        if node.value is None or _is_scalar(node.value, self.facts):
-            return node
         given = _here(ast.Assign([ast.Name(_VALUE, ast.Store())], node.value), node)
-        value = ast.Name(_VALUE, ast.Load())
-        choice = ast.IfExp(_border(node), self._given(value, node), value)
-        return [given, _here(ast.Return(choice), node)]
+        value = ast.copy_location(ast.Name(_VALUE, ast.Load()), node)
+        return [given, _here(ast.Return(self._given(value, node)), node)]
 
     def visit_Yield(self, node: ast.Yield) -> Any:
         """Have what is yielded go by the border."""
-        self.generic_visit(node)
-        if node.value is not None and not _is_scalar(node.value, self.facts):
-            node.value = self._given(node.value, node.value)
+        if node.value is None or self.facts.kind(node.value) is Holds.SCALAR:
+            return self.generic_visit(node)
+        node.value = self._given(node.value, node.value)
         return node
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
         """Have what a generator expression yields go by the border."""
-        self.generic_visit(node)
-        if not _is_scalar(node.elt, self.facts):
+        node.generators = [self.visit(item) for item in node.generators]
+        if self.facts.kind(node.elt) is Holds.SCALAR:
+            node.elt = self.visit(node.elt)
+        else:
             node.elt = self._given(node.elt, node.elt)
         return node
 
@@ -274,17 +371,20 @@ class _Reroute(ast.NodeTransformer):
         """Have what a lambda returns go by the border."""
         if id(node) in self.facts.read:
             return node
-        self.generic_visit(node)
-        if not _is_scalar(node.body, self.facts):
+        node.args = self.visit(node.args)
+        if self.facts.kind(node.body) is Holds.SCALAR:
+            node.body = self.visit(node.body)
+        else:
             node.body = self._given(node.body, node.body)
         return node
 
     def _given(self, value: ast.expr, place: Any) -> ast.expr:
-        """Return an expression for what is handed to who asked for a value."""
+        """Return an expression for what is handed to who asked for a value that is not rewritten
+        yet."""
         method = ast.Attribute(_border(place), "give", ast.Load())
-        call = _here(ast.Call(method, [value], []), place)
-        if not _is_plain(value) or (isinstance(value, ast.Name) and value.id == _VALUE):
-            return call  # type: ignore[no-any-return]
+        if not self.is_plain(value):
+            return _here(ast.Call(method, [self.visit(value)], []), place)  # type: ignore[no-any-return]
+        call = _here(ast.Call(method, [self.crossing(value)], []), place)
         return _here(ast.IfExp(_border(place), call, value), place)  # type: ignore[no-any-return]
 
     def _visit_definition(self, node: Any) -> Any:
@@ -300,9 +400,15 @@ class _Reroute(ast.NodeTransformer):
     visit_FunctionDef = visit_AsyncFunctionDef = _visit_definition
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        """Leave the annotation as it is."""
-        if node.value is not None:
-            node.value = self.visit(node.value)
+        """Have what is stored go by the border, and leave the annotation as it is."""
+        if node.value is None:
+            return node
+        plain = self.is_plain(node.value) and self.is_plain(node.target)
+        if plain and self.stores(node.target, node.value):
+            told = ast.copy_location(ast.AnnAssign(node.target, node.annotation, None, 0), node)
+            value = self.crossing(node.value)
+            return [told, self.store(node.target, value, self.crossing, node)]
+        node.value = self.visit(node.value)
         return node
 
     def _statements(self, body: list[Any]) -> Iterator[Any]:
@@ -324,6 +430,11 @@ def _place_of(call: ast.Call) -> ast.expr:
     return at
 
 
+def _is_mangled(target: Any) -> bool:
+    """Tell whether an attribute may have another name in a class."""
+    return isinstance(target, ast.Attribute) and target.attr[:2] == "__" != target.attr[-2:]
+
+
 def _as_value(key: ast.expr) -> ast.expr:
     """Return a subscript as the value that it is: slices by the name of their class."""
     if isinstance(key, ast.Slice):
@@ -341,12 +452,11 @@ def reroute(tree: ast.Module, readers: frozenset[str] = READERS, own: bool = Fal
     are; with ``own`` calls of what the file defines, too, for its code goes by the border itself.
     """
     installed()
-    facts = _Facts(tree, readers, own)
     limit = sys.getrecursionlimit()
     # Python's compiler takes expressions several times as deep as a visitor's frames may be.
     sys.setrecursionlimit(max(limit, _DEEP))
     try:
-        _Reroute(facts).visit(tree)
+        _Reroute(Facts(tree, readers, own)).visit(tree)
     finally:
         sys.setrecursionlimit(limit)
     return tree

@@ -28,6 +28,7 @@ __all__ = [
     "attributes",
     "exchange",
     "exchange_attributes",
+    "has_attributes",
     "holds_objects",
     "is_the_programs",
     "slots",
@@ -144,6 +145,11 @@ def attributes(holder: Any) -> dict[str, Any]:
     own = _dict_of(kind)
     kept = None if own is None else own.__get__(holder)
     return kept if isinstance(kept, dict) else {}
+
+
+def has_attributes(kind: type) -> bool:
+    """Tell whether objects of a class have their attributes in a dict of their own."""
+    return _dict_of(kind) is not None
 
 
 @lru_cache(1024)  # asked of every object that is looked at

@@ -11,6 +11,8 @@ names up in ways a twin cannot answer, run as they are.
 from __future__ import annotations
 
 import dis
+import functools
+import itertools
 import sys
 from functools import cache, lru_cache
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -133,16 +135,37 @@ def inside(function: FunctionType) -> FunctionType:
             _twins.pop(oldest, None)
     # The function itself stands in while its twin is made: closures may lead back to it.
     _twins[function] = (function, state)
-    twin = function if _cannot(function.__code__) else _twin(function, _contents(function))
+    contents = _contents(function)
+    made = _as_it_is if _cannot(function.__code__) else _twin
+    twin = made(function, contents)
     _twins[function] = (twin, state)
     return twin
 
 
-def _own_inside(function: FunctionType) -> FunctionType:
-    """Return what runs in place of a function that code inside `jit` calls, however it came by
-    it."""
+def _own_inside(function: FunctionType, given_to: Any = None) -> FunctionType:
+    """Return what runs in place of a function that code inside `jit` calls, however it came by it,
+    or gives to something that does nothing but call it."""
+    if given_to is not None and not _only_calls(given_to):
+        return function
     known = type(function.__globals__) is _Names or not written_by_user(function)
     return function if known else inside(function)
+
+
+_CALLING: tuple[Any, ...] = (
+    *(map, filter, sorted, min, max, functools.reduce),
+    *[item for item in vars(itertools).values() if isinstance(item, type)],
+)
+# Those of the standard library that do, by their modules, which may never be loaded.
+_CALLERS = (("concurrent.futures.thread", "ThreadPoolExecutor"), ("threading", "Thread"))
+
+
+def _only_calls(what: Any) -> bool:
+    """Tell whether something calls the functions that it is given, and shows them to nobody."""
+    owner = getattr(what, "__self__", None)
+    if type(owner) is list:
+        return bool(what == owner.sort)
+    classes = [getattr(sys.modules.get(module), name, None) for module, name in _CALLERS]
+    return any(what is one for one in (*_CALLING, *classes)) or type(owner) in classes
 
 
 border.inside = _own_inside
@@ -203,6 +226,23 @@ def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
         cells.append(cell if other is content else CellType(other))
     code = rerouted_code(code) if _names_packages(function, contents) else code
     twin = FunctionType(code, names, function.__name__, function.__defaults__, tuple(cells) or None)
+    return _dressed(twin, function)
+
+
+def _as_it_is(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
+    """Return a function that finds what it finds, its calls going by the border."""
+    code = function.__code__
+    other = rerouted_code(code) if _names_packages(function, contents) else code
+    if other is code:
+        return function
+    made = FunctionType(
+        other, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    return _dressed(made, function)
+
+
+def _dressed(twin: FunctionType, function: FunctionType) -> FunctionType:
+    """Return a twin as it looks: like its function."""
     twin.__kwdefaults__ = function.__kwdefaults__
     twin.__qualname__ = function.__qualname__
     twin.__module__ = function.__module__
