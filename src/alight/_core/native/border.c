@@ -101,50 +101,50 @@ static bool may_hold(PyObject *item)
 /* Objects that are looked into before Python code is asked, which meets each once. */
 #define MOST_LOOKED_INTO 256
 
-static bool closed(Border *self, PyObject *item, int *looks);
+static bool holds_none(Border *self, PyObject *item, int *looks);
 
-static bool all_closed(Border *self, PyObject *const *items, Py_ssize_t count, int *looks)
+static bool all_hold_none(Border *self, PyObject *const *items, Py_ssize_t count, int *looks)
 {
     for (Py_ssize_t i = 0; i < count; i++)
-        if (!closed(self, items[i], looks)) return false;
+        if (!holds_none(self, items[i], looks)) return false;
     return true;
 }
 
 /* What is in a container is held while it is looked at: the collector may run then, and what it calls. */
-static bool closed_within(Border *self, PyObject *item, int *looks)
+static bool within_holds_none(Border *self, PyObject *item, int *looks)
 {
     if (self->out > 0 && PyArray_CheckExact(item)) return false; /* another call may have put it there */
     if (is_closed(item)) return true;
     Py_INCREF(item);
-    bool empty = closed(self, item, looks);
+    bool empty = holds_none(self, item, looks);
     Py_DECREF(item);
     return empty;
 }
 
-static bool items_closed(Border *self, PyObject *items, int *looks)
+static bool items_hold_none(Border *self, PyObject *items, int *looks)
 {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++)
-        if (!closed_within(self, PySequence_Fast_GET_ITEM(items, i), looks)) return false;
+        if (!within_holds_none(self, PySequence_Fast_GET_ITEM(items, i), looks)) return false;
     return true;
 }
 
-static bool values_closed(Border *self, PyObject *dict, int *looks)
+static bool values_hold_none(Border *self, PyObject *dict, int *looks)
 {
     PyObject *key, *value;
     Py_ssize_t place = 0;
     while (PyDict_Next(dict, &place, &key, &value))
-        if (!closed_within(self, value, looks)) return false;
+        if (!within_holds_none(self, value, looks)) return false;
     return true;
 }
 
 /* Tell whether nothing that has to be exchanged can be reached from an object; no: it may be. No code of Python's runs
    while items are looked at, but where a class is met first: then it is not told of. */
-static bool closed(Border *self, PyObject *item, int *looks)
+static bool holds_none(Border *self, PyObject *item, int *looks)
 {
     if (is_closed(item)) return true;
     if (--*looks < 0) return false;
-    if (PyTuple_CheckExact(item) || PyList_CheckExact(item)) return items_closed(self, item, looks);
-    if (PyDict_CheckExact(item)) return values_closed(self, item, looks);
+    if (PyTuple_CheckExact(item) || PyList_CheckExact(item)) return items_hold_none(self, item, looks);
+    if (PyDict_CheckExact(item)) return values_hold_none(self, item, looks);
     PyObject *known = PyDict_GetItemWithError(self->by_kind, (PyObject *)Py_TYPE(item));
     int told = known == NULL ? 0 : (int)PyLong_AsLong(known);
     if (known == NULL && PyErr_Occurred()) PyErr_Clear();
@@ -152,7 +152,7 @@ static bool closed(Border *self, PyObject *item, int *looks)
     if (!(told & BY_ATTRIBUTES)) return false;
     PyObject *kept = PyObject_GenericGetDict(item, NULL);
     if (kept == NULL) PyErr_Clear();
-    bool empty = kept != NULL && PyDict_Check(kept) && values_closed(self, kept, looks);
+    bool empty = kept != NULL && PyDict_Check(kept) && values_hold_none(self, kept, looks);
     Py_XDECREF(kept);
     return empty;
 }
@@ -250,7 +250,7 @@ static PyObject *call_outside(Border *self, PyObject *callee, PyObject *const *a
         Py_DECREF(state);
         return NULL;
     }
-    bool bare = !passes_on && all_closed(self, args, nargs + named, &looks) && closed(self, owner, &looks);
+    bool bare = !passes_on && all_hold_none(self, args, nargs + named, &looks) && holds_none(self, owner, &looks);
     if (!bare) {
         PyObject *given = PyTuple_New(nargs), *names = named ? PyDict_New() : Py_NewRef(Py_None), *entered = NULL;
         if (given != NULL && names != NULL) {
