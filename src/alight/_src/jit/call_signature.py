@@ -41,6 +41,11 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
     return Described(described, tuple(work.scalars), work.arrays, work.integers)
 
 
+def _address(array: NdArray) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
 class _Describing:
     def __init__(self) -> None:
         self.arrays: list[NdArray] = []
@@ -48,15 +53,16 @@ class _Describing:
         self.scalars: list[Any] = []
         self.integers: list[int] = []
 
-    def shared(self) -> tuple[tuple[int, int], ...]:
-        """Return which of the ndarrays overlap: what is written in one is then seen in the other.
-        To lie between one another's elements is not to overlap."""
+    def shared(self) -> tuple[tuple[int, int, int], ...]:
+        """Return which of the ndarrays overlap, and how many bytes on one begins: what is written
+        in one is then seen in the other. To lie between one another's elements is not to
+        overlap."""
         arrays = self.arrays
         if len(arrays) < 2:
             return ()
         return tuple(
             [
-                (i, j)
+                (i, j, _address(arrays[j]) - _address(arrays[i]))
                 for j in range(1, len(arrays))
                 for i in range(j)
                 if overlap(arrays[i], arrays[j])
