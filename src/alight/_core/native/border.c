@@ -101,12 +101,12 @@ static bool may_hold(PyObject *item)
 /* Objects that are looked into before Python code is asked, which meets each once. */
 #define MOST_LOOKED_INTO 256
 
-static bool closed(Border *self, PyObject *item, int *looks);
+static bool closed_here(Border *self, PyObject *item, int *looks);
 
 static bool all_closed(Border *self, PyObject *const *items, Py_ssize_t count, int *looks)
 {
     for (Py_ssize_t i = 0; i < count; i++)
-        if (!closed(self, items[i], looks)) return false;
+        if (!closed_here(self, items[i], looks)) return false;
     return true;
 }
 
@@ -116,7 +116,7 @@ static bool closed_within(Border *self, PyObject *item, int *looks)
     if (self->out > 0 && PyArray_CheckExact(item)) return false; /* another call may have put it there */
     if (is_closed(item)) return true;
     Py_INCREF(item);
-    bool empty = closed(self, item, looks);
+    bool empty = closed_here(self, item, looks);
     Py_DECREF(item);
     return empty;
 }
@@ -139,7 +139,7 @@ static bool values_closed(Border *self, PyObject *dict, int *looks)
 
 /* Tell whether nothing that has to be exchanged can be reached from an object; no: it may be. No code of Python's runs
    while items are looked at, but where a class is met first: then it is not told of. */
-static bool closed(Border *self, PyObject *item, int *looks)
+static bool closed_here(Border *self, PyObject *item, int *looks)
 {
     if (is_closed(item)) return true;
     if (--*looks < 0) return false;
@@ -250,7 +250,7 @@ static PyObject *call_outside(Border *self, PyObject *callee, PyObject *const *a
         Py_DECREF(state);
         return NULL;
     }
-    bool bare = !passes_on && all_closed(self, args, nargs + named, &looks) && closed(self, owner, &looks);
+    bool bare = !passes_on && all_closed(self, args, nargs + named, &looks) && closed_here(self, owner, &looks);
     if (!bare) {
         PyObject *given = PyTuple_New(nargs), *names = named ? PyDict_New() : Py_NewRef(Py_None), *entered = NULL;
         if (given != NULL && names != NULL) {
