@@ -32,11 +32,12 @@ class Leases:
 
     __slots__ = (
         "_given", "_ours", "_owners", "_taken", "_unseen",
-        "arrays", "changed", "leases", "ours_too", "reach",
+        "arrays", "changed", "leases", "members", "ours_too", "reach",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.leases: list[Lease] = []
+        self.members: list[NdArray] = []  # the ndarrays in them, in the arguments' order
         self.arrays: dict[int, Array] = {}  # by the id of the caller's ndarray
         self._ours: dict[int, tuple[Array, NdArray]] = {}  # by the id of the Array
         # The caller's containers, by their ids, with what the body got for them.
@@ -87,6 +88,7 @@ class Leases:
             roots.append(tree)  # what an object keeps is read by its methods as it is
 
     def _lease(self, given: list[NdArray]) -> None:
+        self.members = given
         for group in _groups(given):
             lease = Lease(group)
             self.leases.append(lease)

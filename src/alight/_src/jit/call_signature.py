@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 from alight._core import ArrayBase, layout_of
 from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import modes_here
-from alight._src.jit.lease import NdArray, leasable
+from alight._src.jit.lease import NdArray
 from alight._src.jit.reachability import leads_nowhere, overlap
+from alight._src.record.pending import native
 
 __all__ = ["Described", "describe"]
+
+_NDARRAY = np.ndarray
 
 
 class _Unknown(Exception):
@@ -31,11 +34,16 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
     """Return the arguments described, or None where one cannot be guarded."""
     work = _Describing()
     try:
-        structure = work.of((args, kwargs))
+        structure = tuple([work.of(item) for item in args]), work.of(kwargs) if kwargs else None
     except _Unknown:
         return None
     described = structure, work.shared(), modes_here()
     return Described(described, tuple(work.scalars), work.arrays, work.integers)
+
+
+def _address(array: NdArray) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found
 
 
 class _Describing:
@@ -45,13 +53,16 @@ class _Describing:
         self.scalars: list[Any] = []
         self.integers: list[int] = []
 
-    def shared(self) -> tuple[tuple[int, int], ...]:
-        """Return which of the ndarrays overlap: what is written in one is then seen in the other.
-        To lie between one another's elements is not to overlap."""
+    def shared(self) -> tuple[tuple[int, int, int], ...]:
+        """Return which of the ndarrays overlap, and how many bytes on one begins: what is written
+        in one is then seen in the other. To lie between one another's elements is not to
+        overlap."""
         arrays = self.arrays
+        if len(arrays) < 2:
+            return ()
         return tuple(
             [
-                (i, j)
+                (i, j, _address(arrays[j]) - _address(arrays[i]))
                 for j in range(1, len(arrays))
                 for i in range(j)
                 if overlap(arrays[i], arrays[j])
@@ -60,13 +71,15 @@ class _Describing:
 
     def of(self, item: Any) -> Any:
         kind: Any = type(item)
-        if kind is np.ndarray:
-            if not leasable(item):
+        if kind is _NDARRAY:
+            layout, flags = layout_of(item), item.flags
+            if not (flags.aligned and native(layout.dtype)):  # as `leasable` says
                 raise _Unknown
-            number = self.numbers.setdefault(id(item), len(self.arrays))
-            if number == len(self.arrays):
-                self.arrays.append(item)
-            return number, layout_of(item), item.flags.writeable
+            arrays = self.arrays
+            number = self.numbers.setdefault(id(item), len(arrays))
+            if number == len(arrays):
+                arrays.append(item)
+            return number, layout, flags.writeable
         if kind is float:
             self.scalars.append(item.hex())
             return kind

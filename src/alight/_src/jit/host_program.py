@@ -15,7 +15,7 @@ from alight._src.fp_warnings.errstate import ERRSTATE, settings_of
 from alight._src.fp_warnings.filters import at_the_call, when_to_warn
 from alight._src.fp_warnings.registry_check import AlreadyShown
 from alight._src.ir.group import Graph
-from alight._src.jit.lease import NdArray, window_of
+from alight._src.jit.lease import NdArray, bytes_of, window_of
 from alight._src.jit.replay import Argument, Fresh, Leaf, Program, Tree
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
 from alight._src.record.leased import Move, Window, one_after_the_other, put_back
@@ -84,15 +84,21 @@ class HostProgram(Program):
         form: Any,
         writes: tuple[Written, ...] = (),
         spans: tuple[tuple[int, int], ...] = (),
+        together: tuple[tuple[int, ...], ...] = (),
+        apart: bool = True,
     ) -> None:
         """``spans``: of each argument that is written the first and the last time, in the body's
-        order."""
+        order. ``together``: arguments that overlap and are written, each of these a piece of memory
+        that is numbered behind the arguments. ``apart``: where arguments overlap, what is read is
+        told from all others by the argument that it lies in."""
         super().__init__(prepared, leaves, nodes, form)
         # Once it was asked for: the plan in generated kernels, and these if it is nothing else.
         self.generated: tuple[Plan, Launchable | None] | None = None
         states = [settings_of(errstate) for _, errstate in nodes if errstate is not None]
         modes = {mode for settings in states for mode in settings.values()}
         self.writes = writes
+        self._together = together
+        self._apart = apart
         # Whether a call must not be done twice: it changes an argument, or prints.
         self.once = bool(writes) or "print" in modes
         ordered = [writes[number] for number in one_after_the_other(spans)]
@@ -121,6 +127,7 @@ class HostProgram(Program):
         # A block that ignores warnings is still open when a replay ends.
         with at_the_call() if self.warns else nullcontext():
             values = [foreign(array, leased=True)[0] for array in arrays]
+            values += [bytes_of(members) for members in self._members(arrays)]
             try:
                 kept = self.compute(values, order)
             except failures() as error:
@@ -128,8 +135,12 @@ class HostProgram(Program):
                     raise
                 raise NothingWritten from error
         if self.writes:
-            put_back([move for w in self.writes for move in _moves(w, arrays[w.number], kept)])
+            memory = [*arrays, *[_array_of(bytes_of(m)) for m in self._members(arrays)]]
+            put_back([move for w in self.writes for move in _moves(w, memory[w.number], kept)])
         return self.build(self.form, arrays, kept, {})
+
+    def _members(self, arrays: Sequence[NdArray]) -> list[list[NdArray]]:
+        return [[arrays[number] for number in own] for own in self._together]
 
     def window(self, given: Any, form: Argument) -> Any:
         """Return a window of an argument."""
@@ -165,7 +176,12 @@ class HostProgram(Program):
         form = self.form
         parts = form.parts if type(form) is Tree and form.kind in (tuple, list) else (form,)
         fresh = [part for part in parts if type(part) is Fresh]
-        if self.writes or len(fresh) != len(parts) or any(p.window is not None for p in fresh):
+        if (
+            self.writes
+            or not self._apart
+            or len(fresh) != len(parts)
+            or any(p.window is not None for p in fresh)
+        ):
             return None
         wiring = _Wiring(self.leaves)
         if not all(wiring.add(step) for step in (plan or self.plan).steps):
@@ -262,18 +278,21 @@ def _input(leaf: Any) -> Any:
     return evaluate.host_array(leaf)
 
 
+def _array_of(value: Value) -> NdArray:
+    assert value.data is not None and value.data.array is not None
+    return value.data.array
+
+
 def _moves(written: Written, array: NdArray, kept: dict[int, Value]) -> Iterator[Move]:
     """Yield what is to be put into an argument, if it is not there."""
     value = kept[written.value]
     data = value.data
-    memory: Any = array
+    memory = array
     if value.layout is not layout_of(array):  # of the bytes that its elements are among
-        whole = foreign(array)[0].data
-        assert whole is not None
-        memory = whole.array
-        if data is not None and data.foreign and data.address == whole.address:
-            return
-    elif data is not None and data.array is array:
+        memory = _array_of(foreign(array)[0])
+    if data is not None and (
+        data.array is memory or (data.foreign and data.address == memory.ctypes.data)
+    ):
         return
     windows = [w if w.mask is None else w._replace(mask=kept[w.mask]) for w in written.windows]
     yield Move(memory, value, windows)

@@ -15,7 +15,7 @@ from alight._src.record.leased import Leased
 from alight._src.record.pending import foreign, native
 from alight._src.run import evaluate
 
-__all__ = ["Lease", "NdArray", "leasable", "window_of"]
+__all__ = ["Lease", "NdArray", "bytes_of", "leasable", "window_of"]
 
 NdArray = np.ndarray[Any, Any]
 _bounds = np.lib.array_utils.byte_bounds
@@ -37,6 +37,11 @@ def window_of(array: NdArray, layout: Layout, offset: int, writeable: bool) -> N
     if not writeable:
         result.flags.writeable = False
     return result
+
+
+def bytes_of(members: Sequence[NdArray]) -> Value:
+    """Return a value over the bytes that several ndarrays reach, as a lease of them has it."""
+    return _together(members)[0]
 
 
 class Lease:

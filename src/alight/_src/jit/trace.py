@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from alight._core import Value
+from alight._core import Layout, Value
 from alight._src.base.apart import bring
 from alight._src.base.originals import np
 from alight._src.config.loading import config
 from alight._src.ir.group import same_bits
+from alight._src.ir.well_formed import reach
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.host_program import HostProgram, Written
-from alight._src.jit.lease import Lease
+from alight._src.jit.lease import Lease, NdArray
 from alight._src.jit.replay import Argument, Leaf, Making, NotKept
 from alight._src.plan.plan import Foregone, LaunchStep, Plan
 from alight._src.record import storage_io
@@ -99,7 +100,7 @@ def make_program(
 ) -> HostProgram | None:
     """Return the program of a body that has just run, its work not yet done; None where it is
     not replayable."""
-    if trace.touched or leases.ours_too or any(len(lease.members) > 1 for lease in leases.leases):
+    if trace.touched or leases.ours_too:
         return None
     with residency.LOCK:  # another thread's request may run what is pending here
         if not trace.undisturbed():
@@ -116,17 +117,65 @@ def make_program(
         return made
 
 
+class Homes:
+    """Where a program finds what it reads and writes, by numbers: the arguments', and behind them
+    those of memory that several arguments lie in together and the body has written."""
+
+    def __init__(self, members: Sequence[NdArray], leases: Sequence[Lease]) -> None:
+        numbers = {id(member): number for number, member in enumerate(members)}
+        self._count = len(members)
+        self._arguments = [[numbers[id(member)] for member in lease.members] for lease in leases]
+        bounds = np.lib.array_utils.byte_bounds
+        self._bounds = [[bounds(member) for member in lease.members] for lease in leases]
+        self._written: dict[int, int] = {}  # the numbers of leases of several, by those of leases
+        self.together: list[tuple[int, ...]] = []
+        self.apart = True  # nothing that is read lies in several arguments
+
+    def argument(self, lease: int, member: int) -> int:
+        """Return the number of an argument."""
+        return self._arguments[lease][member]
+
+    def written(self, lease: int) -> int:
+        """Return the number of a lease that is written."""
+        own = self._arguments[lease]
+        if len(own) == 1:
+            return own[0]
+        self._written[lease] = self._count + len(self.together)
+        self.together.append(tuple(own))
+        return self._written[lease]
+
+    def of(self, lease: int, layout: Layout, offset: int) -> tuple[int, Layout, int]:
+        """Return where a window of a lease's bytes is found, as a leaf has it."""
+        home = self._written.get(lease)
+        return self.member(lease, layout, offset) if home is None else (home, layout, offset)
+
+    def member(self, lease: int, layout: Layout, offset: int) -> tuple[int, Layout, int]:
+        """Return an argument that a window of a lease's bytes lies in, and where."""
+        own, bounds = self._arguments[lease], self._bounds[lease]
+        if len(own) == 1:
+            return own[0], layout, offset
+        first = min([low for low, _ in bounds])
+        low, high = (first + offset + end for end in reach(layout))
+        found = [n for n, (start, end) in enumerate(bounds) if start <= low and high <= end]
+        if not found:
+            raise NotKept
+        self.apart = self.apart and len(found) == 1
+        return own[found[0]], layout, offset + first - bounds[found[0]][0]
+
+
 class _Making(Making):
     def __init__(self, leases: Leases) -> None:
         super().__init__()
         self.leases = leases.leases
+        self.homes = Homes(leases.members, leases.leases)
 
     def program(self, result: Any, default_errstate: Any) -> HostProgram:
         written, spans = [], []
         for number, lease in enumerate(self.leases):
             value = lease.storage.value
             if value.op is not None:
-                written.append((number, value, lease.leased.windows))
+                home = self.homes.written(number)
+                written.append((home, value, lease.leased.windows))
                 assert lease.leased.span is not None
                 spans.append(lease.leased.span)
             elif not lease.leased.holds(value.data):
@@ -143,7 +192,11 @@ class _Making(Making):
             for number, value, windows in written
         ]
         own = self.numbered(form)
-        return HostProgram(prepared, leaves, nodes, own, tuple(writes), tuple(spans))
+        homes = self.homes
+        return HostProgram(
+            *(prepared, leaves, nodes, own, tuple(writes), tuple(spans)),
+            *(tuple(homes.together), homes.apart),
+        )
 
     def _masked(self, window: Window) -> Window:
         mask = window.mask
@@ -157,7 +210,7 @@ class _Making(Making):
     def leaf(self, value: Value) -> Any:
         for number, lease in enumerate(self.leases):
             if lease.leased.holds(value.data):
-                return Leaf(number, value.layout, value.offset)
+                return Leaf(*self.homes.of(number, value.layout, value.offset))
         data = value.data
         if value.layout.nbytes > CONSTANT_BYTES or (data is not None and data.foreign):
             raise NotKept
@@ -165,10 +218,13 @@ class _Making(Making):
 
     def argument(self, slot: int, array: Any) -> Argument | None:
         for number, lease in enumerate(self.leases):
-            if array is lease.arrays[0]:
-                return Argument(slot, number, None)
+            for member, own in enumerate(lease.arrays):
+                if array is own:
+                    return Argument(slot, self.homes.argument(number, member), None)
             if array.storage is lease.storage:
                 start = 0 if array.window is None else array.window.offset
                 writeable = array.window is None or array.window.writeable
-                return Argument(slot, number, (storage_io.layout(array), start, writeable))
+                layout = storage_io.layout(array)
+                home, _, start = self.homes.member(number, layout, start)
+                return Argument(slot, home, (layout, start, writeable))
         return None
