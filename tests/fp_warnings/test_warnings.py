@@ -297,7 +297,7 @@ def test_the_mean_of_nothing_is_told_at_the_line_of_the_program(
         for call in (lambda: alight.mean(empty, axis=0, **given), lambda: empty.mean(0, **given)):
             with collected() as caught:
                 np.asarray(call())
-            told = [w.filename for w in caught if str(w.message) == "Mean of empty slice"]
+            told = [w.filename for w in caught if str(w.message).startswith("Mean of empty slice")]
             assert told == [__file__]
 
 
@@ -372,4 +372,5 @@ def test_what_one_thread_asks_unheard_another_is_told() -> None:
             other.start()
             other.join()
         assert list(warnings.filters) == before
-    assert [str(one.message) for one in caught] == ["Mean of empty slice"]  # the other's
+    (one,) = caught  # the other's
+    assert str(one.message).startswith("Mean of empty slice")  # NumPy 2.1 has a full stop there

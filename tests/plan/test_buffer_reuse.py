@@ -222,7 +222,9 @@ def test_words_are_told_once_where_a_value_is_made_again(arrays: Any) -> None:
     with collected() as caught:
         program(x, y)
     wanted = sorted(str(w.message) for w in caught)
-    assert wanted == ["Mean of empty slice", "invalid value encountered in sqrt"]
+    assert [told.rstrip(".") for told in wanted] == [
+        *("Mean of empty slice", "invalid value encountered in sqrt")
+    ]
     with alight.policy(floor=0, force="cpu:generated", on_gap="host"):
         a, b = alight.asarray(x), alight.asarray(y)
         for _ in range(4):

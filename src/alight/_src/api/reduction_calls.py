@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from alight._core import floor
 from alight._src.api.elementwise import ours, parameters
 from alight._src.base.originals import ndarray_method, np
+from alight._src.record.array import asarray
 from alight._src.record.numpy_fallback import exit_to_numpy
+from alight._src.record.pending import manners
 from alight._src.record.structural_calls import bound, implements
 from alight._src.record.ufunc_calls import given, reduce_call
 
@@ -30,11 +33,16 @@ def _reduction(function: Any, name: str) -> None:
         axis = arguments.pop("axis", None)
         out = arguments.pop("out", None)
         made = reduce_call(name, array, axis, out, given(**arguments), bool(kwargs))
-        return int(made) if counts and isinstance(made, np.generic) else made
+        if counts and isinstance(made, (int, np.generic)):
+            one = floor.scalars or manners.scalar is not None
+            return int(made) if one else asarray(np.intp(made))
+        return made
 
-    # Of all axes NumPy 2.1 counts in Python's numbers.
+    # Of all axes NumPy 2.1 counts in Python's numbers; the namespace has Arrays, small ones too.
     counts = name == "count_nonzero" and not isinstance(np.count_nonzero(np.ones(1)), np.generic)
-    implements(function)(reduce).once = (_method(name, function), 1)
+    implemented = implements(function)(reduce)
+    if not counts:
+        implemented.once = (_method(name, function), 1)
 
 
 for _name in (
