@@ -22,6 +22,7 @@ from weakref import ref
 
 from alight._core import ArrayBase, Border, floor
 from alight._src.base import package
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.jit import code_origin
 from alight._src.jit.exchange import attributes, has_attributes, slots
@@ -208,7 +209,7 @@ def judge(item: Any) -> int:
     alight's."""
     try:
         return _judged(item)
-    except Exception:  # what objects of packages do when they are looked at is not known here
+    except failures():  # what objects of packages do when they are looked at is not known here
         return _FOREIGN
 
 
@@ -233,7 +234,7 @@ def describe(kind: Any) -> int:
             return told | _HOLDS_NOTHING
         plain = not issubclass(kind, (*_HOLDERS, *_LEADING)) and not slots(kind)
         return told | _BY_ATTRIBUTES if plain and has_attributes(kind) else told
-    except Exception:  # of a class that is made while it is looked at
+    except failures():  # of a class that is made while it is looked at
         return _A_PACKAGES
 
 

@@ -17,6 +17,7 @@ from types import CodeType
 from typing import Any
 
 from alight._src.base import parsing
+from alight._src.base.failures import failures
 from alight._src.jit.border import NAME, OPERATORS, border, installed
 from alight._src.jit.border_names import Facts, Holds
 
@@ -499,7 +500,7 @@ def _of_file(path: str, source: str) -> dict[CodeType, CodeType]:
         tree = reroute(tree)
         with parsing.lock:
             other = holding_border(compile(tree, path, "exec", dont_inherit=True))
-    except (SyntaxError, ValueError, RecursionError):
+    except failures(SyntaxError, ValueError, RecursionError):
         return {}
     found: dict[CodeType, CodeType] = {}
     _pair(plain, other, found)

@@ -73,7 +73,7 @@ class CheckedExecution(execute.Execution):
 
     __slots__ = (
         *("_arenas", "_constants", "_homes", "_indices", "_landed", "_leaves", "_marks", "_now"),
-        *("_leased", "_turn", "_written"),
+        *("_leased", "_looking", "_turn", "_written"),
         *("fault", "memory", "thread", "within"),
     )
 
@@ -94,6 +94,7 @@ class CheckedExecution(execute.Execution):
         self._indices = {id(step): index for index, step in enumerate(plan.steps)}
         self._turn = 0  # the step at work
         self._leased: dict[int, Place] = {}  # by the input that is the first of its versions
+        self._looking = False
         self._landed: list[int] = []  # where downloads of the step have come to
         self._written: Sequence[tuple[Place, ...]] = ()
         for backend in made():
@@ -255,12 +256,15 @@ class CheckedExecution(execute.Execution):
                     self.memory.holds(number, place)
 
     def _follow(self, look: Callable[..., None], *args: Any) -> None:
-        """Look at something; keep the first fault, after which no more is known."""
-        if self.fault is None:
+        """Look at something; keep the first fault, after which no more is known, as it is not after
+        an interrupt in the midst of looking."""
+        if self.fault is None and not self._looking:
+            self._looking = True
             try:
                 look(*args)
             except PlanError as error:
                 self.fault = error
+            self._looking = False
 
     def _step(self, step: Step, dead: Sequence[int]) -> None:
         self._turn = self._indices[id(step)]
