@@ -53,3 +53,41 @@ def test_functions_that_are_called_on_a_device_can_go() -> None:
     del kept
     gc.collect()
     assert gone() is None
+
+
+SCATTERED = """
+import numpy as np, alight
+from alight._src.record import eager_calls
+from alight._src.run import checked_calls
+from alight.errors import PlanError
+def call(shift=0):
+    with alight.policy(force="cuda:0", floor=0):
+        a = alight.asarray(np.arange(12.0)) + 1
+        i = alight.asarray(np.array([3, 1, 7]))
+        alight.evaluate(a, i)
+        alight.put(a, i, 5)
+        return np.asarray(a)
+wanted = np.arange(12.0) + 1
+np.put(wanted, [3, 1, 7], 5)
+before = checked_calls.counts["calls"]
+np.testing.assert_array_equal(call(), wanted)
+assert checked_calls.counts["calls"] > before
+version = eager_calls._version
+def refused(match, broken):
+    eager_calls._version = broken
+    try:
+        call()
+    except PlanError as error:
+        assert match in str(error) and "put on cuda:0" in str(error), error
+    else:
+        raise AssertionError("not refused")
+    eager_calls._version = version
+refused("holds the version before", lambda where, backend, array, operand: operand)
+refused("outside of", lambda *given: (one := version(*given))._replace(offset=one.offset + 8))
+print("done")
+"""
+
+
+@needs_compiler
+def test_what_scatters_elements_on_a_card_writes_memory_of_its_own() -> None:
+    passes(SCATTERED)

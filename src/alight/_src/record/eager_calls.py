@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from alight._core import ArrayBase, Data, Turn, Value, View, floor, hooks, make_layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.config.loading import current_policy
+from alight._src.config.loading import config, current_policy
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import LOG
 from alight._src.record.pending import concrete, manners, site
 from alight._src.record.storage_io import layout, read
 from alight._src.run import evaluate, residency
 from alight.backends.registry import backend_of, device, only_host
+from alight.errors import PlanError
 
 if TYPE_CHECKING:
     from alight.backends.base import Operand
@@ -89,6 +90,8 @@ def called(
         LOG.fallback(f"{name} on {where.id}:library", str(gap), site())
     except np.linalg.LinAlgError:
         pass  # NumPy words it
+    except PlanError:
+        raise
     except failures() as error:
         LOG.fallback(f"{name} on {where.id}:library", f"{type(error).__name__}: {error}", site())
     return NotImplemented
@@ -140,7 +143,13 @@ def _run(
     operands = [given(item) for item in args]
     if writes:
         operands[0] = _version(where, backend, args[0], operands[0])
-    result = backend.call(where, name, operands, {k: given(item) for k, item in kwargs.items()})
+    named = {k: given(item) for k, item in kwargs.items()}
+    if config().check:
+        from alight._src.run.checked_calls import prove
+
+        target, old = (operands[0], args[0].storage.value.data) if writes else (None, None)
+        prove(f"{name} on {where.id}", (*operands, *named.values()), target, old)
+    result = backend.call(where, name, operands, named)
     LOG.count(launches=1)
     if not writes:
         return _taken(where, name, result)
