@@ -27,6 +27,11 @@ def ask(items):
     return kinds
 def call(f):
     return f()
+KEPT = []
+def keep(item):
+    KEPT[:] = [item]
+def fail(item):
+    raise ValueError("no")
 """
 exec(compile(TEXT, "/site-packages/outside.py", "exec"), PACKAGE)
 
@@ -80,3 +85,20 @@ def test_what_is_stored_meanwhile_stays() -> None:
 
     border(PACKAGE["call"], lambda: border(PACKAGE["look"], [holder, store()]))
     assert holder["x"] is array and type(holder["y"]) is alight.Array
+
+
+@pytest.mark.parametrize("make", [lambda x: [x], lambda x: {"x": x}])
+def test_what_a_package_keeps_stays_ndarrays(make: Any) -> None:
+    kept = make(alight.arange(5.0))
+    border(PACKAGE["keep"], kept)
+    assert type(first(kept)) is np.ndarray
+    border(PACKAGE["keep"], {"k": kept})
+    assert type(first(PACKAGE["KEPT"][0]["k"])) is np.ndarray
+
+
+def test_what_a_package_raised_over_comes_back() -> None:
+    array = alight.arange(5.0)
+    holder = [array]
+    with pytest.raises(ValueError, match="no"):
+        border(PACKAGE["fail"], holder)
+    assert holder[0] is array

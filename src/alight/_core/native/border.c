@@ -215,7 +215,7 @@ static PyObject *left(Border *self, PyObject *result, PyObject *state)
         return shown;
     }
     SAVE_ERROR
-    PyObject *done = PyObject_CallFunctionObjArgs(self->leave, Py_None, state, NULL);
+    PyObject *done = PyObject_CallFunctionObjArgs(self->leave, Py_NotImplemented, state, NULL);
     if (done == NULL && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear(); /* the program's error matters more */
     Py_XDECREF(done);
     if (PyErr_Occurred()) { /* an interrupt, which has come meanwhile */
@@ -289,9 +289,9 @@ static PyObject *call_outside(Border *self, PyObject *callee, PyObject *const *a
         RESTORE_ERROR
         Py_DECREF(frame);
     }
-    Py_XDECREF(positional);
-    Py_XDECREF(keywords);
     result = left(self, result, state);
+    Py_XDECREF(positional); /* held until then: containers are counted that are held anew */
+    Py_XDECREF(keywords);
     Py_DECREF(state);
     return result;
 }

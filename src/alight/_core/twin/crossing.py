@@ -100,7 +100,7 @@ class Border:
         try:
             result = callee(*args, **(kwargs or {}))
         except BaseException:
-            self._leave(None, state)
+            self._leave(NotImplemented, state)
             raise
         return self._leave(result, state)
 

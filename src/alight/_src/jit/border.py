@@ -306,7 +306,7 @@ _turn = threading.RLock()  # a signal's handler may call a package, too
 class _Crossing:
     """One exchange of what is reached from some objects, each looked at once."""
 
-    __slots__ = ("convert", "met", "replaced", "taken")
+    __slots__ = ("convert", "counts", "met", "replaced", "taken")
 
     def __init__(self, convert: Callable[[Any], Any]) -> None:
         self.convert = convert
@@ -314,6 +314,7 @@ class _Crossing:
         # Held until it is back: an object of the program may be the only one that has it.
         self.replaced: list[Any] = []
         self.taken: dict[int, Any] = {}
+        self.counts: list[int] = []
 
     def give(self, item: Any) -> Any:
         """Return an item as it is on the other side; what holds others is changed in place, but for
@@ -364,11 +365,14 @@ class _Crossing:
             if (elsewhere := id(holder) in _out) and not back:
                 self.take(holder)
             found = [] if back and elsewhere else list(items())
+        before = len(self.taken)
         for place, part in found:
             if (new := self.give(part)) is not part:
                 if not back:
                     self.take(holder)
                 _put(holder, place, part, new)
+        if len(self.taken) > before:  # what holds a container that is out is out with it
+            self.take(holder)
 
     def take(self, holder: Any) -> None:
         """Note that a call has what a container holds out."""
@@ -378,9 +382,14 @@ class _Crossing:
                 _out[id(holder)] = (holder, _out.get(id(holder), (holder, 0))[1] + 1)
                 border.out = len(_out)
 
-    def give_back(self) -> None:
+    def references(self) -> list[int]:
+        """Return how many references there are to each container that is out."""
+        return [sys.getrefcount(holder) for holder in self.taken.values()]
+
+    def give_back(self, kept: bool = False) -> _Crossing:
         """Note that the call is over, and give the containers that nobody else has out their Arrays
-        back."""
+        back; ``kept``: nor those that the package has kept, to look into later."""
+        counts = self.references() if kept else self.counts
         for key, holder in self.taken.items():
             count = _out[key][1] - 1
             if count:
@@ -389,8 +398,20 @@ class _Crossing:
                 del _out[key]
         border.out = len(_out)
         back = _Crossing(_back)
+        for holder, before, now in zip(self.taken.values(), self.counts, counts, strict=True):
+            if now > before:
+                back.pass_by(holder)
         for holder in self.taken.values():
-            back.parts(holder, type(holder))
+            if id(holder) not in back.met:
+                back.parts(holder, type(holder))
+        return back
+
+    def pass_by(self, holder: Any) -> None:
+        """Leave a container as it is, and those in it."""
+        if id(holder) not in self.met and type(holder) in (list, dict, tuple):
+            self.met[id(holder)] = holder
+            for part in holder.values() if type(holder) is dict else holder:
+                self.pass_by(part)
 
 
 def _put(holder: Any, place: Any, old: Any, new: Any) -> None:
@@ -477,11 +498,13 @@ def enter(callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, pas
         given = tuple([crossing.give(item) for item in args])
         named = kwargs and {name: crossing.give(item) for name, item in kwargs.items()}
     except BaseException:
+        crossing.counts = crossing.references()
         with _turn:
             crossing.give_back()
         raise
     if not crossing.replaced and not crossing.taken:
         return None
+    crossing.counts = crossing.references()
     return given, named, (owner, args, kwargs, crossing)
 
 
@@ -507,12 +530,11 @@ def _passed(item: Any, iterated: bool) -> Any:
 
 def leave(result: Any, state: Any) -> Any:
     """Return what a package gave back as the program has it, and give the program's objects their
-    Arrays back."""
+    Arrays back. NotImplemented: it has raised."""
     if state is not None:
         owner, args, kwargs, gone = state
-        crossing = _Crossing(_back)
         with _turn:
-            gone.give_back()
+            crossing = gone.give_back(result is not NotImplemented)
             if _is_the_programs(type(owner)):
                 crossing.give(owner)
             for item in (*args, *(kwargs or {}).values()):
@@ -544,11 +566,13 @@ OPERATORS = (
 
 # By this name code finds the border: among the builtins, for a program may list its own names.
 NAME = "__alight__"
+NUMPY = "__alight_numpy__"  # and by this one functions that a package compiles find NumPy
 
 
 def installed() -> Border:
     """Return the border, where code finds it from now on."""
     setattr(builtins, NAME, border)
+    setattr(builtins, NUMPY, np)
     return border
 
 

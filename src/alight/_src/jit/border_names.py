@@ -34,8 +34,9 @@ _LOOKING = frozenset(
 )
 _NUMBERS = frozenset(("math", "cmath", "time"))  # whose functions return these
 _DRAWING = frozenset(("starmap", "accumulate"))  # of itertools, which call what they are given
-# Decorators under which a definition is what it says.
-_PLAIN = frozenset(("staticmethod", "classmethod", "property", "dataclass", "wraps", "cache"))
+# Decorators under which a definition is what it says: Python's own, and of these modules.
+_PLAIN = frozenset(("staticmethod", "classmethod", "property"))
+_PLAIN_MODULES = frozenset(("functools", "dataclasses", "abc", "typing"))
 # Attributes of arrays that are numbers, or tuples of them.
 _MEASURES = frozenset(("shape", "size", "ndim", "nbytes", "itemsize", "strides"))
 
@@ -105,6 +106,18 @@ class Facts:
         modules = self.imports.get(node.id, ()) if isinstance(node, ast.Name) else ()
         return any(module.partition(".")[0].partition(":")[0] in self.readers for module in modules)
 
+    def numpys(self, name: str) -> list[str] | None:
+        """Return the parts of the path to what an import binds of NumPy; None for another name."""
+        found = self.only_imported(name)
+        if len(found) != 1:
+            return None
+        module, _, part = next(iter(found)).partition(":")
+        top, *parts = module.split(".")
+        if top != "numpy":
+            return None
+        # `import numpy.linalg` binds "numpy" itself.
+        return [*(() if name == "numpy" and not part else parts), *([part] if part else ())]
+
     def only_imported(self, name: str) -> set[str]:
         """Return the modules that a name comes from, where nothing else binds it."""
         if name in self.others or name in self.definitions:
@@ -124,7 +137,7 @@ class Facts:
         return bool(found) and all(map(self._is_own_definition, found))
 
     def _is_own_definition(self, node: Any) -> bool:
-        if any(_last_name(deco) not in _PLAIN for deco in node.decorator_list):
+        if not all(map(self._is_plain_decorator, node.decorator_list)):
             return False
         if not isinstance(node, ast.ClassDef):
             return True
@@ -132,6 +145,15 @@ class Facts:
             isinstance(base, ast.Name) and (self.is_builtin(base.id) or self._is_before(base, node))
             for base in node.bases
         )
+
+    def _is_plain_decorator(self, node: ast.expr) -> bool:
+        while isinstance(node, (ast.Call, ast.Attribute)):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        if not isinstance(node, ast.Name):
+            return False
+        modules = self.only_imported(node.id)
+        tops = {module.partition(":")[0].partition(".")[0] for module in modules}
+        return tops <= _PLAIN_MODULES if tops else node.id in _PLAIN and self.is_builtin(node.id)
 
     def _is_before(self, base: ast.Name, node: ast.ClassDef) -> bool:
         found = self.definitions.get(base.id, ())
@@ -362,11 +384,3 @@ class _Bindings(ast.NodeVisitor):
     def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
         self.unknown.update([node.rest] if node.rest else ())
         self.generic_visit(node)
-
-
-def _last_name(node: ast.expr) -> str:
-    while isinstance(node, (ast.Call, ast.Attribute)):
-        if isinstance(node, ast.Attribute):
-            return node.attr
-        node = node.func
-    return node.id if isinstance(node, ast.Name) else ""

@@ -18,7 +18,7 @@ from typing import Any
 
 from alight._src.base import parsing
 from alight._src.base.failures import failures
-from alight._src.jit.border import NAME, OPERATORS, border, installed
+from alight._src.jit.border import NAME, NUMPY, OPERATORS, border, installed
 from alight._src.jit.border_names import Facts, Holds
 
 __all__ = ["READERS", "holding_border", "reroute", "rerouted_code"]
@@ -70,6 +70,23 @@ def _copy_of(node: Any) -> Any:
     """Return a node of the same parts, which are not rewritten."""
     fields = {k: list(v) if isinstance(v, list) else v for k, v in ast.iter_fields(node)}
     return ast.copy_location(type(node)(**fields), node)
+
+
+class _OfNumPy(ast.NodeTransformer):
+    """Has functions whose code a package reads find NumPy itself, under `alight run` too."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        """Return what a name is of NumPy, as an attribute of it."""
+        parts = self.facts.numpys(node.id) if isinstance(node.ctx, ast.Load) else None
+        if parts is None:
+            return node
+        found: ast.expr = ast.Name(NUMPY, ast.Load())
+        for part in parts:
+            found = ast.Attribute(found, part, ast.Load())
+        return _here(found, node)
 
 
 class _Reroute(ast.NodeTransformer):
@@ -371,7 +388,7 @@ class _Reroute(ast.NodeTransformer):
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         """Have what a lambda returns go by the border."""
         if id(node) in self.facts.read:
-            return node
+            return _OfNumPy(self.facts).visit(node) if self.facts.own else node
         node.args = self.visit(node.args)
         if self.facts.kind(node.body) is Holds.SCALAR:
             node.body = self.visit(node.body)
@@ -390,7 +407,7 @@ class _Reroute(ast.NodeTransformer):
 
     def _visit_definition(self, node: Any) -> Any:
         if id(node) in self.facts.read:
-            return node
+            return _OfNumPy(self.facts).visit(node) if self.facts.own else node
         # Annotations may be kept as text.
         node.decorator_list = [self.visit(item) for item in node.decorator_list]
         node.args.defaults = [self.visit(item) for item in node.args.defaults]
