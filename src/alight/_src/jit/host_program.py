@@ -127,7 +127,8 @@ class HostProgram(Program):
         # A block that ignores warnings is still open when a replay ends.
         with at_the_call() if self.warns else nullcontext():
             values = [foreign(array, leased=True)[0] for array in arrays]
-            values += [bytes_of(members) for members in self._members(arrays)]
+            if self._together:
+                values += [bytes_of(members) for members in self._members(arrays)]
             try:
                 kept = self.compute(values, order)
             except failures() as error:
@@ -135,7 +136,9 @@ class HostProgram(Program):
                     raise
                 raise NothingWritten from error
         if self.writes:
-            memory = [*arrays, *[_array_of(bytes_of(m)) for m in self._members(arrays)]]
+            memory = arrays
+            if self._together:
+                memory = [*arrays, *[_array_of(bytes_of(m)) for m in self._members(arrays)]]
             put_back([move for w in self.writes for move in _moves(w, memory[w.number], kept)])
         return self.build(self.form, arrays, kept, {})
 
