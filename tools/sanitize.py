@@ -35,9 +35,9 @@ LIBRARY, REPORTS = BUILD / "library", BUILD / "reports"
 RESULT = ROOT / "bench-results" / "sanitizers.json"
 COMPILED = ("_native", "_guard", "_threads")
 FLAGS = "-fsanitize=address,undefined -fno-omit-frame-pointer -g -DALIGHT_CHECK_RANGES"
-TESTS = ("tests/test_core*.py", "tests/core", "tests/test_buffers.py", "tests/test_answers.py")
+TESTS = ("tests/core", "tests/record/test_answers.py")
 # What rests on glibc's own heap, in whose place AddressSanitizer's is.
-NOT_RUN = ("tests/test_buffers.py::test_numpys_own_temporaries_stay_touched",)
+NOT_RUN = ("tests/core/test_buffers.py::test_numpys_own_temporaries_stay_touched",)
 # A kernel that is told of one element more than its block has: the run must end there.
 OUT_OF_RANGE = """
 import numpy as np

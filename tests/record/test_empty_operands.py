@@ -181,3 +181,17 @@ def test_rows_of_nothing_may_begin_before_their_memory(force: str) -> None:
 
     with alight.policy(floor=0, force=force):
         assert second(rows, rows[::-1]).shape == (0,)
+
+
+@pytest.mark.parametrize("force", ["cpu:numpy", "cpu:generated", "sim:0"])
+def test_windows_of_rows_of_nothing_are_returned_by_every_call(force: str) -> None:
+    a, b, c = (np.lib.stride_tricks.as_strided(np.zeros(0), (3, 0), (8, 8)) for _ in range(3))
+
+    @alight.jit
+    def parts(a: Any, b: Any, c: Any) -> Any:
+        b -= a[::-1]
+        return a[:-1], c[:0:-1], b
+
+    with alight.policy(floor=0, force=force):
+        for _ in range(5):
+            assert [part.shape for part in parts(a, b, c)] == [(2, 0), (2, 0), (3, 0)]

@@ -21,7 +21,8 @@ _MOVES: dict[str, Any] = {"flops": 0, "flags": FlagsRaised.MOVE}
 def _window(array: Array, offset: int, layout: Any) -> Array:
     flat = array.transpose(sorted(range(array.ndim), key=lambda i: -array.strides[i]))
     raw = np.ascontiguousarray(flat).reshape(-1).view(np.uint8)
-    return np.ndarray(layout.shape, layout.dtype, raw, offset, layout.strides)
+    first = offset if layout.size else 0  # one of no elements may lie behind all memory
+    return np.ndarray(layout.shape, layout.dtype, raw, first, layout.strides)
 
 
 def view(array: Array, *, offset: int, layout: Any) -> Array:
