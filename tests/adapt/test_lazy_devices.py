@@ -453,6 +453,7 @@ def test_who_waits_after_a_failure_waits_ever_longer(
     store, now = Store(tmp_path), [1e9]
     monkeypatch.setattr(known_devices, "default_store", lambda: store)
     monkeypatch.setattr(known_devices, "time", lambda: now[0])
+    monkeypatch.setattr(known_devices, "_is_installed", lambda kind: True)
     known_devices.forget()
     support = Support(("generated",), frozenset(("float32",)))
     device = Device("far:0", "v", "n", "far:0", 1 << 30, False, support, {"operands": 3}, "1")
@@ -710,6 +711,7 @@ def test_settings_that_only_another_version_knows_look_unlike_any_of_here(
         def read(self, kind: str, key: str) -> Any:
             return self.document
 
+    monkeypatch.setattr(known_devices, "_is_installed", lambda kind: True)
     for looks, why in (((here, theirs), ""), ((theirs,), "setting of_another_version")):
         monkeypatch.setattr(known_devices, "_recalled", None)
         monkeypatch.setattr(known_devices, "default_store", lambda looks=looks: Store(*looks))
@@ -746,6 +748,7 @@ def test_a_document_that_nobody_wrote_is_put_aside_and_the_rest_of_it_kept(
 
     store = Store(tmp_path)
     monkeypatch.setattr(known_devices, "default_store", lambda: store)
+    monkeypatch.setattr(known_devices, "_is_installed", lambda kind: True)
     support = Support(("generated",), frozenset(("float32",)))
     devices = [
         Device(f"far:{i}", "v", "n", f"far:{i}", 1 << 30, False, support, {"operands": 3}, "1")

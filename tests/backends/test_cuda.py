@@ -240,7 +240,7 @@ def test_products_beside_the_largest_number_are_trusted_by_their_size(kind: type
 
 
 def test_without_cupy_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(backend_module, "whereabouts", lambda name: None)
     probe = CudaBackend().probe()
     assert probe.devices == () and "pip install 'alight[cuda13]'" in probe.reason
 
@@ -253,7 +253,7 @@ def test_a_forked_child_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_driver_that_dies_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text("import os; os.kill(os.getpid(), 11)")
-    monkeypatch.setattr(backend_module.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(backend_module, "whereabouts", lambda name: object())
     monkeypatch.setattr(backend_module.cuda_cards, "__file__", str(tmp_path / "dies.py"))
     probe = CudaBackend().probe()
     assert probe.devices == () and "signal 11" in probe.reason

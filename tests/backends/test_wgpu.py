@@ -462,7 +462,7 @@ def test_a_lost_device_is_noticed_and_numpy_goes_on(
 
 
 def test_absence_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(backend_module, "whereabouts", lambda name: None)
     probe = WgpuBackend().probe()
     assert probe.devices == () and "pip install" in probe.reason
     monkeypatch.undo()

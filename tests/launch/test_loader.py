@@ -693,8 +693,10 @@ def test_pandas_sees_ndarrays_where_it_asks_what_they_mean(tmp_path: Path) -> No
     """
     names = ("pandas/core/common", "pandas/core/frame", "other")
     write(tmp_path, {f"site-packages/{name}.py": asks for name in names})
+    for package in ("pandas", "pandas/core"):  # before one that is installed
+        write(tmp_path, {f"site-packages/{package}/__init__.py": ""})
     text = """
-        import numpy as np, pandas.core.common, pandas.core.frame, other
+        import alight as np, pandas.core.common, pandas.core.frame, other
         mask = np.linspace(0.0, 1.0, 50_001) > 0.5
         core = pandas.core
         for kind in (core.common.ndarray, core.frame.ndarray, other.ndarray):
@@ -703,8 +705,12 @@ def test_pandas_sees_ndarrays_where_it_asks_what_they_mean(tmp_path: Path) -> No
     write(tmp_path, {"script.py": text})
     paths = os.pathsep.join((str(PACKAGE.parent), str(tmp_path / "site-packages")))
     settings = {"ALIGHT_FLOOR_ALL": "0", "PYTHONPATH": paths}
-    ours = run(tmp_path, "-m", "alight", "run", "script.py", **settings)
+    ours = run(tmp_path, "script.py", **settings)
     assert ours.stdout == "True\nFalse\nFalse\n", ours.stderr
+    # By `alight run` operators give packages ndarrays.
+    write(tmp_path, {"script.py": text.replace("import alight as np", "import numpy as np")})
+    ours = run(tmp_path, "-m", "alight", "run", "script.py", **settings)
+    assert ours.stdout == "True\nTrue\nTrue\n", ours.stderr
 
 
 def test_a_text_runs_as_python_runs_it(tmp_path: Path) -> None:
