@@ -173,7 +173,7 @@ add(
     z = (y[:10000] - 3.0).reshape(100, 100)
     d = np.zeros(z.shape)
     i = np.zeros((2, *z.shape), np.int32)
-    nd.distance_transform_edt(z > 0.001, distances=d, indices=i)
+    nd.distance_transform_edt(z > 0.001, return_indices=True, distances=d, indices=i)
     show(d, i, nd.binary_fill_holes(z > 0.001), nd.generic_filter(z[:20], np.max, size=3))
 """,
 )
@@ -318,7 +318,7 @@ add(
     q = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     h = spatial.ConvexHull(q)
     show(round(float(h.volume), 6), spatial.Delaunay(q).simplices.shape)
-    show(spatial.transform.Rotation.from_euler("z", y[:3]).as_quat())
+    show(spatial.transform.Rotation.from_euler("z", y[:3, np.newaxis]).as_quat())
 """,
 )
 add(
@@ -835,7 +835,7 @@ add(
     show(pd.DataFrame(rows(w)).shape, float(pd.DataFrame(rows(w)).to_numpy().sum()))
     show(float(pd.Series(y).pipe(Model()).sum()),
         pd.DataFrame({"a": y}).transform(lambda c: np.ones(n) * 2.0).shape)
-    show(sparse.vstack(sparse.csr_matrix(r) for r in rows(y[:100])).sum())
+    show(sparse.vstack([sparse.csr_matrix(r) for r in rows(y[:100])]).sum())
     show([float(a.sum()) for a in rows(y)])
 """,
 )
