@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from . import border_crossings as border_crossings  # adds to the programs
+from . import border_workflows_others as border_workflows_others  # adds to the programs
+from . import border_workflows_pandas_scipy as border_workflows_pandas_scipy  # adds to the programs
 from .border_programs import PROGRAMS, Program, as_function, as_jitted, as_script
 
 __all__ = ["DOORS", "Found", "main", "run_program"]
