@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from alight._core import make_layout
 from alight._src.ir import body
 from alight._src.ir.op import declare
 from alight._src.ir.ops import OPS, Kind, Op, loop_dtypes
@@ -198,7 +198,7 @@ def test_scatters_leave_their_operand_alone(name: str) -> None:
 
 
 def test_views_and_writes_name_bytes() -> None:
-    layout = SimpleNamespace(dtype=np.dtype("f8"), shape=(3,), strides=(32,))
+    layout = make_layout(np.dtype("f8"), (3,), (32,))
     for array in (X, X.T):
         assert OPS["view"].reference(array, offset=8, layout=layout).tolist() == X[:, 1].tolist()
         written = OPS["write"].reference(array, np.array([1, 2, 3]), offset=8, layout=layout)
