@@ -156,3 +156,30 @@ def test_arguments_of_several_dtypes_in_one_memory() -> None:
                 got, want = jitted(y, y.view("i4")), bits(x, x.view("i4"))
                 assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
                 assert np.array_equal(x, y) and np.shares_memory(got[1], y)
+
+
+COPIES = (
+    "x[1:] = y[:-1]; return x + 1",
+    "np.copyto(x[1:], y[:-1]); return x + 1",
+    "x[1:], y[:-1] = y[:-1], x[1:]; return x + y",
+    "x[:-1] = y[1:]; return x * 2",
+)
+
+
+@pytest.mark.parametrize("text", COPIES)
+@pytest.mark.parametrize("policy", [{}, {"force": "cpu:generated"}, {"force": "cpu:numpy"}])
+def test_a_copy_that_is_none_where_arguments_overlap_is_one_elsewhere(
+    text: str, policy: dict[str, Any]
+) -> None:
+    names: dict[str, Any] = {"np": np}
+    exec(f"def body(x, y):\n    {text}", names)
+    places = ((0, 1), (1, 0), (0, 2), (0, 57), (0, 0))
+    for first in places:
+        for second in places:
+            jitted = alight.jit(type(names["body"])(names["body"].__code__, {"np": np}))
+            with alight.policy(floor=0, **policy):
+                for here, there in [first] * 3 + [second] * 2 + [first, second] * 2:
+                    plain, ours = np.arange(100.0), np.arange(100.0)
+                    expected = names["body"](plain[here : here + 20], plain[there : there + 20])
+                    result = jitted(ours[here : here + 20], ours[there : there + 20])
+                    assert (result == expected).all() and (ours == plain).all(), (first, second)

@@ -216,7 +216,7 @@ static PyObject *left(Border *self, PyObject *result, PyObject *state)
     }
     SAVE_ERROR
     PyObject *done = PyObject_CallFunctionObjArgs(self->leave, Py_NotImplemented, state, NULL);
-    if (done == NULL && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear(); /* the program's error matters more */
+    if (done == NULL && !is_interrupt()) PyErr_Clear(); /* the program's error matters more */
     Py_XDECREF(done);
     if (PyErr_Occurred()) { /* an interrupt, which has come meanwhile */
         DROP_ERROR

@@ -65,10 +65,16 @@ bool is_interrupt(void)
     if (traceback != NULL) PyException_SetTraceback(error, traceback);
     PyObject *failures = PyImport_ImportModule("alight._src.base.failures");
     PyObject *found = failures == NULL ? NULL : PyObject_CallMethod(failures, "from_signal", "O", error);
-    bool interrupt = found != Py_False; /* NULL: interrupted once more */
-    PyErr_Clear();
+    bool interrupt = found != Py_False;
     Py_XDECREF(found);
     Py_XDECREF(failures);
+    if (found == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) { /* interrupted once more: that counts */
+        Py_XDECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(traceback);
+        return true;
+    }
+    PyErr_Clear();
     PyErr_Restore(type, error, traceback);
     return interrupt;
 }

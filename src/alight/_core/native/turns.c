@@ -74,19 +74,17 @@ void begin_write(Storage *self)
     Py_XDECREF(open);
 }
 
-/* Give the turn, which nobody has any more, to who has waited longest: who has just had it may want it again
-   and again. */
+/* Give the turn, which nobody has any more, to the thread that has waited longest: who has just had it may want it
+   again and again. All that the thread has waiting go on: a signal's handler may wait above what it interrupted. */
 static void hand_over(Storage *self)
 {
     self->writer = 0;
     for (Waiter *waiter = waiters; waiter != NULL; waiter = waiter->next) {
-        if (waiter->storage == self) {
-            self->writer = waiter->thread;
-            self->process = process;
-            waiter->storage = NULL;
-            PyThread_release_lock(waiter->lock);
-            return;
-        }
+        if (waiter->storage != self || (self->writer != 0 && waiter->thread != self->writer)) continue;
+        self->writer = waiter->thread;
+        self->process = process;
+        waiter->storage = NULL;
+        PyThread_release_lock(waiter->lock);
     }
 }
 
@@ -129,7 +127,8 @@ static void leave(Waiter *own)
             break;
         }
     }
-    PyThread_release_lock(own->lock); /* held once: by this thread that was woken, or still */
+    PyThread_acquire_lock(own->lock, NOWAIT_LOCK); /* who was woken while a handler ran has it not */
+    PyThread_release_lock(own->lock);
     PyThread_free_lock(own->lock);
     PyMem_RawFree(own);
 }

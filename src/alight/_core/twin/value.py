@@ -212,14 +212,17 @@ def _let_go(storage: Storage) -> None:
 
 
 def _hand_over(number: int) -> None:
-    """Give a turn that nobody has any more to who has waited longest: who has just had it may want
-    it again and again."""
+    """Give a turn that nobody has any more to the thread that has waited longest: who has just had
+    it may want it again and again. All that the thread has waiting go on: a signal's handler may
+    wait above what it interrupted."""
     _writers.pop(number).close()
-    for waiter in _waiting:
-        if waiter.number == number:
-            _writers[number] = _Writer(waiter.thread)
-            _waiting.remove(waiter)
-            break
+    waiting = [waiter for waiter in _waiting if waiter.number == number]
+    if waiting:
+        thread = waiting[0].thread
+        _writers[number] = _Writer(thread)
+        for waiter in waiting:
+            if waiter.thread == thread:
+                _waiting.remove(waiter)
     _turns.notify_all()
 
 

@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-__all__ = ["apart", "bring", "whereabouts"]
+__all__ = ["apart", "bring", "hold", "let_go", "whereabouts"]
 
 _Result = TypeVar("_Result")
 
@@ -65,6 +65,16 @@ def whereabouts(module: str) -> ModuleSpec | None:
     return apart(lambda: find_spec(module))
 
 
+def hold() -> None:
+    """Have no work begin apart until `let_go`: before locks that such work may ask for."""
+    _working.acquire()
+
+
+def let_go() -> None:
+    """Have work done apart again."""
+    _working.release()
+
+
 def _after_fork_in_child() -> None:
     global _working
     _working = threading.RLock()
@@ -72,7 +82,7 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=lambda: _working.acquire(),
-        after_in_parent=lambda: _working.release(),
+        before=hold,
+        after_in_parent=let_go,
         after_in_child=_after_fork_in_child,
     )

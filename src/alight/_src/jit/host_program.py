@@ -23,6 +23,7 @@ from alight._src.record.pending import foreign
 from alight._src.run import evaluate
 from alight._src.run.execute import WriteOrder
 from alight.device import HOST_DEVICE
+from alight.errors import PlanError
 
 __all__ = ["HostProgram", "Launchable", "NothingWritten", "Written", "called", "watching"]
 
@@ -89,8 +90,8 @@ class HostProgram(Program):
     ) -> None:
         """``spans``: of each argument that is written the first and the last time, in the body's
         order. ``together``: arguments that overlap and are written, each of these a piece of memory
-        that is numbered behind the arguments. ``apart``: where arguments overlap, what is read is
-        told from all others by the argument that it lies in."""
+        that is numbered behind the arguments. ``apart``: no arguments overlap; the guard,
+        which compares no addresses, launches no other programs."""
         super().__init__(prepared, leaves, nodes, form)
         # Once it was asked for: the plan in generated kernels, and these if it is nothing else.
         self.generated: tuple[Plan, Launchable | None] | None = None
@@ -131,6 +132,8 @@ class HostProgram(Program):
                 values += [bytes_of(members) for members in self._members(arrays)]
             try:
                 kept = self.compute(values, order)
+            except PlanError:  # what the check finds is not to be answered by NumPy
+                raise
             except failures() as error:
                 if order is None or order.begun:
                     raise

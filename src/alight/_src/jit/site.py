@@ -93,7 +93,7 @@ class Bits(Enum):
 # Ways that ask for no more than the phase.
 _PLAIN = frozenset(Way) - {Way.NUMPY_FOR_NOW, Way.WHEN_MADE, Way.TURNS}
 
-_changing = renewed(globals(), "_changing", threading.Lock)
+_changing = renewed(globals(), "_changing", threading.RLock)
 
 
 class Site:
@@ -132,20 +132,24 @@ class Site:
         ``ops``: what a trace would record at most, None where it could not be replayed; ``made``
         tells whether a program's kernels are all there.
         """
-        way = WAYS[self.phase]
-        if way in _PLAIN:
-            return way
-        if way is Way.NUMPY_FOR_NOW:
-            if self.phase is Phase.WAITING and not self.waits(ops):
-                self.came(Event.PAYS)
-            elif self.phase is Phase.NUMPY_LEADS and program is None and self.laps is None:
-                self.came(Event.OTHER_SCALARS)
-            return WAYS[self.phase]
-        if way is Way.WHEN_MADE and program is not None and not made(program):
-            return Way.NUMPY_FOR_NOW
-        if not self.numpys_turn():
-            return Way.OURS_TIMED
-        return Way.NUMPY_TOLD if self.phase is Phase.LACKING else Way.TURNS
+        while True:  # another thread may change the phase meanwhile: each is answered whole
+            phase = self.phase
+            way = WAYS[phase]
+            if way in _PLAIN:
+                return way
+            if way is Way.NUMPY_FOR_NOW:
+                if phase is Phase.WAITING and not self.waits(ops):
+                    self.came(Event.PAYS)
+                elif phase is Phase.NUMPY_LEADS and program is None and self.laps is None:
+                    self.came(Event.OTHER_SCALARS)
+                else:
+                    return way
+                continue
+            if way is Way.WHEN_MADE and program is not None and not made(program):
+                return Way.NUMPY_FOR_NOW
+            if not self.numpys_turn():
+                return Way.OURS_TIMED
+            return Way.NUMPY_TOLD if phase is Phase.LACKING else Way.TURNS
 
     def raced(self, won: bool) -> None:
         """Note whether the guard launches its kernels; a race that went on for that is over."""

@@ -129,7 +129,9 @@ class Homes:
         self._bounds = [[bounds(member) for member in lease.members] for lease in leases]
         self._written: dict[int, int] = {}  # the numbers of leases of several, by those of leases
         self.together: list[tuple[int, ...]] = []
-        self.apart = True  # nothing that is read lies in several arguments
+        # No arguments overlap. Where some do, what the body did hangs on how, as a copy of bytes
+        # onto themselves is none: the guard, which compares layouts, must not answer for others.
+        self.apart = all(len(own) == 1 for own in self._arguments)
 
     def argument(self, lease: int, member: int) -> int:
         """Return the number of an argument."""
@@ -159,7 +161,6 @@ class Homes:
         found = [n for n, (start, end) in enumerate(bounds) if start <= low and high <= end]
         if not found:
             raise NotKept
-        self.apart = self.apart and len(found) == 1
         return own[found[0]], layout, offset + first - bounds[found[0]][0]
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
-from alight._src.base.apart import apart, whereabouts
+from alight._src.base.apart import apart, hold, let_go, whereabouts
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import failures
 from alight._src.base.shortage import is_shortage
@@ -288,11 +288,13 @@ atexit.register(lambda: _background.stop())
 
 
 def _before_fork() -> None:
+    hold()  # hooks before a fork are run in reverse, locks taken in one order
     _making.acquire()
 
 
 def _after_fork_in_parent() -> None:
     _making.release()
+    let_go()
 
 
 def _after_fork_in_child() -> None:

@@ -78,7 +78,7 @@ class Pinned:
         self._runtime = runtime
         self._number = number
         self._threads: ThreadPoolExecutor | None = None
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()
         self._kept: dict[int, list[Pages]] = {}  # by size, each list in the order they came back
         self._back: deque[Pages] = deque()  # from whoever held them last, in any thread
         self._begun: dict[int, Pages] = {}  # what is locked or about to be, by address

@@ -65,7 +65,7 @@ class Transfer:
         self.sent = threading.Event()
         self.error: BaseException | None = None
         self._over = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._next = 0
         self._threads = 0
 
