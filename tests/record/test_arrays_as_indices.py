@@ -80,3 +80,39 @@ def test_a_jitted_body_that_masks_a_global_says_why_not() -> None:
     masked = alight.jit(names["masked"])
     with alight.policy(force="cpu:numpy", floor=0), pytest.raises(IndexError, match="Fix: make"):
         masked(np.ones((3, 0)))
+
+
+class Tensor:
+    """As those of packages are: it has `__index__`, and refuses it unless it is one integer."""
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+
+    def __index__(self) -> int:
+        if self.plain.size != 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.plain.item())
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.plain
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.plain[at]
+
+
+@pytest.mark.parametrize(
+    "key", [np.arange(6) % 2 == 0, np.array([1, 4, 2]), np.array(3), np.array([2])]
+)
+def test_tensors_of_packages_are_keys(key: Any) -> None:
+    tensor = Tensor(key)
+    for packed in (lambda: tensor, lambda: (tensor,)):
+        plain, ours = np.arange(6.0), alight.arange(6.0)
+        with alight.policy(floor=0, force="cpu:generated"):
+            ours = ours * 1
+            assert np.array_equal(ours[packed()], plain[packed()])
+            ours[packed()] += 1
+            plain[packed()] += 1
+            assert np.array_equal(ours, plain)

@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 from alight._core import ArrayBase, Value, at_hand, floor
-from alight._src.base.failures import failures
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.record.eager_calls import called
 from alight._src.record.pending import (
@@ -60,7 +60,8 @@ def plain_key(key: Any) -> Any:
     ):
         return slice(*[plain_key(end) for end in (key.start, key.stop, key.step)])
     if hasattr(key, "__index__") and not isinstance(key, (bool, np.generic, np.ndarray)):
-        return operator.index(key)  # NumPy gives a view for it, as for an integer
+        with ignoring_failures():  # tensors have it, and refuse it where they are no integer
+            return operator.index(key)  # NumPy gives a view for it, as for an integer
     return key
 
 
