@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight._src.jit import border as border_module
 from alight._src.jit.border import border
 
 PACKAGE: dict[str, Any] = {"__name__": "outside"}
@@ -101,4 +102,24 @@ def test_what_a_package_raised_over_comes_back() -> None:
     holder = [array]
     with pytest.raises(ValueError, match="no"):
         border(PACKAGE["fail"], holder)
+    assert holder[0] is array
+
+
+def test_an_interrupt_while_arrays_come_back_ends_the_call_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(self: Any, kept: bool = False) -> Any:
+        raise KeyboardInterrupt
+
+    array = alight.arange(10.0) + 1
+    holder = [array]
+    names: dict[str, Any] = {}
+    exec(compile("def given(holder): pass", "/x/site-packages/pkg/mod.py", "exec"), names)
+    with monkeypatch.context() as patched:
+        patched.setattr(border_module._Crossing, "give_back", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            border(names["given"], holder)
+    assert not border_module._out and border.out == 0
+    holder[0] = array
+    border(names["given"], holder)
     assert holder[0] is array

@@ -299,7 +299,7 @@ def _back(item: Any) -> Any:
 
 # By their ids, containers whose Arrays are out, and the calls that have them there: of several at
 # once the last gives the Arrays back.
-_out: dict[int, tuple[Any, int]] = {}
+_out: dict[int, tuple[Any, set[_Crossing]]] = {}
 _turn = threading.RLock()  # a signal's handler may call a package, too
 
 
@@ -379,8 +379,17 @@ class _Crossing:
         if id(holder) not in self.taken:
             self.taken[id(holder)] = holder
             with _turn:
-                _out[id(holder)] = (holder, _out.get(id(holder), (holder, 0))[1] + 1)
+                _out.setdefault(id(holder), (holder, set()))[1].add(self)
                 border.out = len(_out)
+
+    def end(self) -> None:
+        """Note that the call is over. Where that is broken off it is done again."""
+        for key in self.taken:
+            _, calls = _out.get(key, (None, {self}))
+            calls.discard(self)
+            if not calls:
+                _out.pop(key, None)
+        border.out = len(_out)
 
     def references(self) -> list[int]:
         """Return how many references there are to each container that is out."""
@@ -390,13 +399,7 @@ class _Crossing:
         """Note that the call is over, and give the containers that nobody else has out their Arrays
         back; ``kept``: nor those that the package has kept, to look into later."""
         counts = self.references() if kept else self.counts
-        for key, holder in self.taken.items():
-            count = _out[key][1] - 1
-            if count:
-                _out[key] = (holder, count)
-            else:
-                del _out[key]
-        border.out = len(_out)
+        self.end()
         back = _Crossing(_back)
         for holder, before, now in zip(self.taken.values(), self.counts, counts, strict=True):
             if now > before:
@@ -533,12 +536,16 @@ def leave(result: Any, state: Any) -> Any:
     Arrays back. NotImplemented: it has raised."""
     if state is not None:
         owner, args, kwargs, gone = state
-        with _turn:
-            crossing = gone.give_back(result is not NotImplemented)
-            if _is_the_programs(type(owner)):
-                crossing.give(owner)
-            for item in (*args, *(kwargs or {}).values()):
-                crossing.give(item)
+        try:
+            with _turn:
+                crossing = gone.give_back(result is not NotImplemented)
+                if _is_the_programs(type(owner)):
+                    crossing.give(owner)
+                for item in (*args, *(kwargs or {}).values()):
+                    crossing.give(item)
+        finally:
+            with _turn:
+                gone.end()
     if type(result) is np.ndarray:
         return _back(result)
     if type(result) in (tuple, list, dict) and _given:
