@@ -443,3 +443,49 @@ def test_an_assignment_is_made_beside_a_thread_that_always_writes(
     with alight.policy(floor=0):
         x[mask if masked else slice(2, 8)] = alight.ones(8)[2:] * 7.0 if not masked else 7.0
     assert len(versions) == 2
+
+
+HANDLER = """
+import faulthandler, signal, threading, time
+import alight
+from alight._core import Turn
+
+storage = alight.zeros(10).storage
+faulthandler.dump_traceback_later(60, exit=True)  # it waits for ever where it is wrong
+taken, asked = threading.Event(), threading.Event()
+
+
+def other():
+    with Turn(storage):
+        taken.set()
+        asked.wait()
+        time.sleep(0.2)
+
+
+def handler(number, frame):
+    asked.set()
+    with Turn(storage):
+        print("handler")
+
+
+thread = threading.Thread(target=other)
+thread.start()
+taken.wait()
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+with Turn(storage):
+    print("interrupted")
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="no SIGALRM here")
+@pytest.mark.parametrize("twin", ["0", "1"])
+def test_a_handler_may_want_the_turn_that_it_interrupted_the_wait_for(twin: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HANDLER],
+        env={**os.environ, "ALIGHT_TWIN": twin},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "handler\ninterrupted\n", done.stderr
