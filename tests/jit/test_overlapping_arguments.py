@@ -183,3 +183,29 @@ def test_a_copy_that_is_none_where_arguments_overlap_is_one_elsewhere(
                     expected = names["body"](plain[here : here + 20], plain[there : there + 20])
                     result = jitted(ours[here : here + 20], ours[there : there + 20])
                     assert (result == expected).all() and (ours == plain).all(), (first, second)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("x[...] = v; return x + 0", "x[...] = x[::-1]; return x + 0", "x += v; return x - v"),
+        *("x += v; v += x; return v * 2", "x += 1; return x * 2", "x.sort(); return x + 1"),
+    ],
+)
+def test_arrays_that_overlap_themselves_are_numpys(text: str, overlap: bool) -> None:
+    names: dict[str, Any] = {"np": np}
+    exec(f"def body(x, v):\n    {text}", names)
+    jitted = alight.jit(names["body"])
+
+    def called(function: Callable[..., Any]) -> tuple[Any, Any]:
+        memory = np.arange(25.0) * 7 % 5
+        x = np.lib.stride_tricks.as_strided(memory, (20, 2), (8, 8))
+        beside = np.lib.stride_tricks.as_strided(memory[3:], (20, 2), (8, 8))
+        return function(x, beside if overlap else np.arange(40.0).reshape(20, 2)).copy(), memory
+
+    for force in ("cpu:numpy", "cpu:generated"):
+        with alight.policy(floor=0, force=force):
+            for _ in range(5):
+                for expected, found in zip(called(names["body"]), called(jitted), strict=True):
+                    assert (expected == found).all()

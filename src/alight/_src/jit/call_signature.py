@@ -8,7 +8,7 @@ from alight._core import ArrayBase, layout_of
 from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import modes_here
 from alight._src.jit.lease import NdArray
-from alight._src.jit.reachability import leads_nowhere, overlap
+from alight._src.jit.reachability import leads_nowhere, overlap, overlaps_itself
 from alight._src.record.pending import native
 
 __all__ = ["Described", "describe"]
@@ -74,6 +74,8 @@ class _Describing:
         if kind is _NDARRAY:
             layout, flags = layout_of(item), item.flags
             if not (flags.aligned and native(layout.dtype)):  # as `leasable` says
+                raise _Unknown
+            if not flags.forc and flags.writeable and overlaps_itself(item):
                 raise _Unknown
             arrays = self.arrays
             number = self.numbers.setdefault(id(item), len(arrays))

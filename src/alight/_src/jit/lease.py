@@ -9,6 +9,7 @@ from typing import Any
 
 from alight._core import Data, Layout, Storage, Value, View, layout_of
 from alight._src.base.originals import np
+from alight._src.jit.reachability import overlaps_itself
 from alight._src.record import storage_io
 from alight._src.record.array import Array
 from alight._src.record.leased import Leased
@@ -23,7 +24,9 @@ _bounds = np.lib.array_utils.byte_bounds
 
 def leasable(array: Any) -> bool:
     """Tell whether an object is an ndarray that alight can compute on where it lies."""
-    return type(array) is np.ndarray and native(array.dtype) and array.flags.aligned
+    if type(array) is not np.ndarray or not native(array.dtype):
+        return False
+    return array.flags.aligned and not overlaps_itself(array)
 
 
 def window_of(array: NdArray, layout: Layout, offset: int, writeable: bool) -> NdArray:

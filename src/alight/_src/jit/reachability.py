@@ -25,7 +25,7 @@ from alight._src.base.originals import np
 from alight._src.jit.code_origin import of_a_package, standard, written_by_user
 from alight._src.jit.exchange import attributes, is_the_programs
 
-__all__ = ["Reach", "exported", "leads_nowhere", "named", "overlap", "spaces"]
+__all__ = ["Reach", "exported", "leads_nowhere", "named", "overlap", "overlaps_itself", "spaces"]
 
 NdArray = np.ndarray[Any, Any]
 _bounds = np.lib.array_utils.byte_bounds
@@ -113,6 +113,28 @@ def exported(array: ArrayBase) -> NdArray | None:
     """Return an Array's memory where others may see it."""
     data = array.storage.value.data
     return data.array if data is not None and data.shared and data.exported else None
+
+
+def overlaps_itself(array: NdArray) -> bool:
+    """Tell whether what is written into an element may be seen in another one of the same array, as
+    in windows made by `as_strided`: which one comes last is NumPy's to say."""
+    flags = array.flags
+    if flags.forc or not flags.writeable:
+        return False
+    return _meets_itself(array.shape, array.strides, array.itemsize)
+
+
+@lru_cache(1024)  # arrays that are not contiguous have few layouts
+def _meets_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    if 0 in shape:
+        return False
+    reached = itemsize
+    axes = [(abs(step), n) for step, n in zip(strides, shape, strict=True) if n > 1]
+    for step, length in sorted(axes):
+        if step < reached:
+            return True
+        reached += step * (length - 1)
+    return False
 
 
 def overlap(a: NdArray, b: NdArray) -> bool:
