@@ -300,6 +300,9 @@ def _back(item: Any) -> Any:
 # By their ids, containers whose Arrays are out, and the calls that have them there: of several at
 # once the last gives the Arrays back.
 _out: dict[int, tuple[Any, set[_Crossing]]] = {}
+# Threads that have called packages. Where there are several, the calls of others refer to what they
+# are given, too, and references do not tell what a package has kept.
+_callers: set[int] = set()
 _turn = threading.RLock()  # a signal's handler may call a package, too
 
 
@@ -398,6 +401,7 @@ class _Crossing:
     def give_back(self, kept: bool = False) -> _Crossing:
         """Note that the call is over, and give the containers that nobody else has out their Arrays
         back; ``kept``: nor those that the package has kept, to look into later."""
+        kept = kept and bool(self.taken) and _is_alone()
         counts = self.references() if kept else self.counts
         self.end()
         back = _Crossing(_back)
@@ -415,6 +419,12 @@ class _Crossing:
             self.met[id(holder)] = holder
             for part in holder.values() if type(holder) is dict else holder:
                 self.pass_by(part)
+
+
+def _is_alone() -> bool:
+    """Tell whether only one of the threads that run has called packages."""
+    _callers.intersection_update([thread.ident or 0 for thread in threading.enumerate()])
+    return len(_callers) < 2
 
 
 def _put(holder: Any, place: Any, old: Any, new: Any) -> None:
@@ -493,6 +503,7 @@ def enter(callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, pas
         return given, named, None
     if floor.traced and only_computes(getattr(callee, "__code__", None)):
         return None  # it asks nothing of arrays but what is recorded
+    _callers.add(threading.get_ident())
     crossing = _Crossing(_outward)
     owner = callee.__self__ if type(callee) is types.MethodType else callee
     try:
