@@ -34,10 +34,7 @@ def window_of(array: NdArray, layout: Layout, offset: int, writeable: bool) -> N
     memory."""
     value, _ = foreign(array)
     assert value.data is not None
-    raw, first = value.data.raw, value.offset + offset
-    if not layout.size:  # of no elements, one may begin before all memory or behind it
-        first = max(0, min(first, raw.nbytes))
-    result: NdArray = np.ndarray(layout.shape, layout.dtype, raw, first, layout.strides)
+    result = evaluate.elements_at(value.data.raw, value.offset + offset, layout)
     if not writeable:
         result.flags.writeable = False
     return result

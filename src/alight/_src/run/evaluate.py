@@ -243,10 +243,15 @@ def host_array(value: Value) -> np.ndarray[Any, Any]:
     layout = value.layout
     if data.layout is layout and value.offset == 0 and data.array is not None:
         return data.array
+    return elements_at(data.raw, value.offset, layout)
+
+
+def elements_at(raw: np.ndarray[Any, Any], offset: int, layout: Layout) -> np.ndarray[Any, Any]:
+    """Return the elements at a place in memory, which is given as bytes, as an ndarray over it."""
     # Where it begins tells an empty array from others; of no rows of three columns, the second lies
     # behind the end, and of such rows in reverse before the beginning.
-    offset = value.offset if layout.size else max(0, min(value.offset, data.raw.nbytes))
-    return np.ndarray(layout.shape, layout.dtype, data.raw, offset, layout.strides)
+    first = offset if layout.size else max(0, min(offset, raw.nbytes))
+    return np.ndarray(layout.shape, layout.dtype, raw, first, layout.strides)
 
 
 def duplicate(value: Value) -> Value:
