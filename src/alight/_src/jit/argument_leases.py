@@ -15,7 +15,7 @@ from alight._core import ArrayBase, Data, Storage, Value, pending_storages
 from alight._src.base.originals import np
 from alight._src.jit.exchange import attributes, exchange, holds_objects
 from alight._src.jit.lease import Lease, NdArray, leasable
-from alight._src.jit.reachability import Reach, exported, leads_nowhere, named, overlap, spaces
+from alight._src.jit.reachability import Reach, exported, leads_nowhere, overlap, spaces
 from alight._src.jit.scalar import Scalar
 from alight._src.record import storage_io
 from alight._src.record.array import Array
@@ -238,8 +238,7 @@ class Leases:
         reach = self.reach
         for item in () if reach is None else tuple(reach.met.values()):
             if type(item) is FunctionType:
-                names = named(item)
-                for space in spaces(item):
+                for space, names in spaces(item):
                     for name in names & space.keys():
                         old = space.get(name)
                         # Another thread in the same function may have put something else there.

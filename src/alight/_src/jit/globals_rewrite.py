@@ -21,11 +21,10 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from alight._core import ArrayBase, floor
 from alight._src.api.stand_ins import stand_in, stand_ins
-from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.jit.border import NAME, border, is_of_a_package
 from alight._src.jit.border_rewrite import rerouted_code
-from alight._src.jit.bytecode import Step, Steps, instructions
+from alight._src.jit.bytecode import Step, Steps, asks_for_names, contents, instructions
 from alight._src.jit.code_origin import written_by_user
 from alight._src.jit.scalar import Scalar
 
@@ -38,7 +37,6 @@ _PAST = frozenset(
     for name in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
     if name in dis.opmap
 )
-_ASKING = frozenset(("globals", "eval", "exec", "vars", "locals"))
 
 
 class _Uses(NamedTuple):
@@ -135,9 +133,9 @@ def inside(function: FunctionType) -> FunctionType:
             _twins.pop(oldest, None)
     # The function itself stands in while its twin is made: closures may lead back to it.
     _twins[function] = (function, state)
-    contents = _contents(function)
-    made = _as_it_is if _cannot(function.__code__) else _twin
-    twin = made(function, contents)
+    found_in_cells = contents(function)
+    made = _as_it_is if runs_as_it_is(function) else _twin
+    twin = made(function, found_in_cells)
     _twins[function] = (twin, state)
     return twin
 
@@ -173,7 +171,7 @@ border.inside = _own_inside
 
 def runs_as_it_is(function: FunctionType) -> bool:
     """Tell whether a function finds NumPy's own names inside `jit` too."""
-    return _cannot(function.__code__)
+    return asks_for_names(function) or _goes_past(function.__code__)
 
 
 def _state(function: FunctionType) -> tuple[Any, ...]:
@@ -183,9 +181,9 @@ def _state(function: FunctionType) -> tuple[Any, ...]:
     open_functions, met = [function], {id(function)}
     while open_functions:
         made = open_functions.pop()
-        contents = _contents(made)
-        state += (made.__code__, made.__defaults__, made.__kwdefaults__, *contents)
-        for content in contents:
+        found = contents(made)
+        state += (made.__code__, made.__defaults__, made.__kwdefaults__, *found)
+        for content in found:
             if type(content) is FunctionType and id(content) not in met:
                 met.add(id(content))
                 open_functions.append(content)
@@ -198,18 +196,7 @@ def _draws() -> bool:
     return "numpy.random" in sys.modules
 
 
-def _contents(function: FunctionType) -> tuple[Any, ...]:
-    return tuple([_content(cell) for cell in function.__closure__ or ()])
-
-
-def _content(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except failures(ValueError):  # not assigned yet
-        return None
-
-
-def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
+def _twin(function: FunctionType, found: tuple[Any, ...]) -> FunctionType:
     code = function.__code__
     uses = _uses(code, _draws())
     names = _names.get((id(function.__globals__), uses))
@@ -219,20 +206,20 @@ def _twin(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
     written = _written_cells(function) if code.co_freevars else ()
     cells = []
     for name, cell, content in zip(
-        code.co_freevars, function.__closure__ or (), contents, strict=True
+        code.co_freevars, function.__closure__ or (), found, strict=True
     ):
         modules = isinstance(content, (ModuleType, FunctionType)) or callable(content)
         other = _swapped(name, content, uses) if modules and id(cell) not in written else content
         cells.append(cell if other is content else CellType(other))
-    code = rerouted_code(code) if _names_packages(function, contents) else code
+    code = rerouted_code(code) if _names_packages(function, found) else code
     twin = FunctionType(code, names, function.__name__, function.__defaults__, tuple(cells) or None)
     return _dressed(twin, function)
 
 
-def _as_it_is(function: FunctionType, contents: tuple[Any, ...]) -> FunctionType:
+def _as_it_is(function: FunctionType, found: tuple[Any, ...]) -> FunctionType:
     """Return a function that finds what it finds, its calls going by the border."""
     code = function.__code__
-    other = rerouted_code(code) if _names_packages(function, contents) else code
+    other = rerouted_code(code) if _names_packages(function, found) else code
     if other is code:
         return function
     made = FunctionType(
@@ -251,18 +238,16 @@ def _dressed(twin: FunctionType, function: FunctionType) -> FunctionType:
     return twin
 
 
-def _names_packages(function: FunctionType, contents: tuple[Any, ...]) -> bool:
+def _names_packages(function: FunctionType, found: tuple[Any, ...]) -> bool:
     """Tell whether a function's module, or what it finds in cells, has anything of a package's."""
-    return any(map(is_of_a_package, (*function.__globals__.copy().values(), *contents)))
+    return any(map(is_of_a_package, (*function.__globals__.copy().values(), *found)))
 
 
 @lru_cache(KEPT)
-def _cannot(code: CodeType) -> bool:
+def _goes_past(code: CodeType) -> bool:
     """Tell whether code, or code inside it, does to globals what a twin cannot serve."""
-    return (
-        not _PAST.isdisjoint(code.co_code[::2])
-        or not _ASKING.isdisjoint(code.co_names)
-        or any(_cannot(c) for c in code.co_consts if isinstance(c, CodeType))
+    return not _PAST.isdisjoint(code.co_code[::2]) or any(
+        _goes_past(inner) for inner in code.co_consts if isinstance(inner, CodeType)
     )
 
 
@@ -273,10 +258,11 @@ def _written_cells(function: FunctionType) -> frozenset[int]:
     while open_functions:
         made = open_functions.pop()
         written = _written(made.__code__)
-        for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True):
+        for name, cell, content in zip(
+            made.__code__.co_freevars, made.__closure__ or (), contents(made), strict=True
+        ):
             if name in written:
                 cells.add(id(cell))
-            content = _content(cell)
             if type(content) is FunctionType and id(content) not in met:
                 met.add(id(content))
                 open_functions.append(content)

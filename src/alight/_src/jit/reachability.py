@@ -12,9 +12,10 @@ import array
 import ctypes
 import gc
 import mmap
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
@@ -22,10 +23,11 @@ from weakref import CallableProxyType, ProxyType, ReferenceType
 from alight._core import ArrayBase
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
+from alight._src.jit.bytecode import asks_for_names, names_of
 from alight._src.jit.code_origin import of_a_package, standard, written_by_user
 from alight._src.jit.exchange import attributes, is_the_programs
 
-__all__ = ["Reach", "exported", "leads_nowhere", "named", "overlap", "overlaps_itself", "spaces"]
+__all__ = ["Reach", "exported", "leads_nowhere", "overlap", "overlaps_itself", "spaces"]
 
 NdArray = np.ndarray[Any, Any]
 _bounds = np.lib.array_utils.byte_bounds
@@ -37,9 +39,6 @@ _ATOMS = (
     int, float, complex, str, bytes, range, type(None), type(Ellipsis), type(NotImplemented),
     np.dtype, np.ufunc, CodeType, GetSetDescriptorType, MemberDescriptorType,
 )  # fmt: skip
-# With these names code reaches all of its module's globals.
-_ALL_NAMES = frozenset(("globals", "eval", "exec", "vars", "locals"))
-
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 
 _FEWEST = 1_000
@@ -222,45 +221,54 @@ def _of_function(function: FunctionType) -> Iterator[Any]:
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
     yield from vars(function).values()
-    names = named(function)
-    for space in spaces(function):
-        yield from [space[name] for name in names if name in space and not _is_module(space[name])]
+    values = names_of(function.__code__).values
+    for space, names in spaces(function):
+        for name in names & space.keys():
+            # Whoever gets a module as a value may take anything from it.
+            if name in values or not _is_module(space[name]):
+                yield space[name]
+    if written_by_user(function):
+        yield from _imported(function)
 
 
-def named(function: FunctionType) -> frozenset[str]:
-    """Return the global names through which the program's own function comes by things."""
+def spaces(function: FunctionType) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+    """Yield where the program's own function looks up names, and which: its globals, and of the
+    program's own modules that it comes by there the attributes that it names."""
     if not written_by_user(function):
-        return frozenset()
-    names = _named(function.__code__)
-    return names if names.isdisjoint(_ALL_NAMES) else names | function.__globals__.keys()
-
-
-def spaces(function: FunctionType) -> Iterator[dict[str, Any]]:
-    """Yield where a function's names are looked up: among its globals, and in the program's own
-    modules that it comes by there."""
-    names = named(function)
-    left, met = [function.__globals__], set()
+        return
+    names = names_of(function.__code__)
+    everything = asks_for_names(function)
+    left, met = [(function.__globals__, names.outside)], set()
+    left += [(vars(module), names.attributes) for module in _imported(function)]
     while left:
-        space = left.pop()
-        if id(space) not in met:
-            met.add(id(space))
-            yield space
-            found = [space[name] for name in names if name in space and _is_module(space[name])]
-            left += [vars(module) for module in found if _is_the_programs_module(module)]
+        space, looked_up = left.pop()
+        if id(space) in met:
+            continue
+        met.add(id(space))
+        looked_up = frozenset(space.copy()) if everything else looked_up
+        yield space, looked_up
+        found = [space[name] for name in looked_up if name in space and _is_module(space[name])]
+        left += [(vars(m), names.attributes) for m in found if _is_the_programs_module(m)]
+
+
+def _imported(function: FunctionType) -> list[ModuleType]:
+    """Return the program's own modules that a function imports when it is called, if they are
+    loaded."""
+    imported = names_of(function.__code__).imported
+    if not imported:
+        return []
+    # Of a relative import code has but the end, and may mean any package around.
+    around = str(function.__globals__.get("__package__") or "").split(".")
+    packages = [".".join(around[:n]) for n in range(len(around), 0, -1)]
+    tried = {*imported, *[f"{p}.{name}".strip(".") for p in packages for name in imported]}
+    # `import a.b` gives `a`.
+    tried |= {name.partition(".")[0] for name in imported}
+    found = [sys.modules.get(name) for name in tried]
+    return [m for m in found if m is not None and _is_module(m) and _is_the_programs_module(m)]
 
 
 def _is_module(item: Any) -> bool:
     return issubclass(type(item), ModuleType)
-
-
-@cache
-def _named(code: CodeType) -> frozenset[str]:
-    """Return the names that code, and code inside it, looks up by name."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _named(constant)
-    return frozenset(names)
 
 
 def _is_the_programs_module(module: ModuleType) -> bool:
