@@ -1,13 +1,13 @@
 """Programs that hand arrays to other packages, by `alight run` and inside `jit`: what they print
 and how they end is what plain Python makes of them.
 
-``python -m tests.ratchets.border [NAME ...]`` runs those whose packages are installed; each is to
-report a generated launch, for recording nothing proves nothing.
+``python -m tests.ratchets.border [NAME ...]`` runs those whose packages are installed, by the doors
+and of the programs named. Where kernels are forced each has to have a generated launch behind it
+when it hands over its first array, for recording nothing proves nothing.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,14 +16,20 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import dedent
+from time import perf_counter
 from typing import NamedTuple
 
 from . import border_crossings as border_crossings  # adds to the programs
 from . import border_workflows_others as border_workflows_others  # adds to the programs
 from . import border_workflows_pandas_scipy as border_workflows_pandas_scipy  # adds to the programs
 from .border_programs import PROGRAMS, Program, as_function, as_jitted, as_script
+from .modes import MODES, child_environment
+from .result import Result, finish
 
 __all__ = ["DOORS", "Found", "main", "run_program"]
+
+NAME = "border"
 
 LARGE, SMALL = 1_000_000, 20_000
 _SECONDS = 300.0
@@ -37,12 +43,19 @@ class Door(NamedTuple):
     command: tuple[str, ...]
     variables: dict[str, str]
 
+    @property
+    def forced(self) -> bool:
+        """Tell whether all work is to be that of generated kernels."""
+        return "ALIGHT_FORCE" in self.variables
+
 
 _FLOORLESS = {"ALIGHT_FLOOR_ALL": "0", "ALIGHT_FORCE": "cpu:generated"}
 _FORCED = {"ALIGHT_FORCE": "cpu:generated"}
 _RUN = ("-m", "alight", "run")
 DOORS = {
-    "script": Door(lambda p: as_script(p, LARGE), lambda p: as_script(p, LARGE), _RUN, {}),
+    # As alight decides: which may be for NumPy.
+    "automatic": Door(lambda p: as_script(p, LARGE), lambda p: as_script(p, LARGE), _RUN, {}),
+    "script": Door(lambda p: as_script(p, LARGE), lambda p: as_script(p, LARGE), _RUN, _FORCED),
     "function": Door(lambda p: as_function(p, LARGE), lambda p: as_script(p, LARGE), _RUN, _FORCED),
     "floorless": Door(
         lambda p: as_script(p, SMALL), lambda p: as_script(p, SMALL), _RUN, _FLOORLESS
@@ -54,13 +67,14 @@ DOORS = {
 
 
 class Found(NamedTuple):
-    """How a program went: what plain Python printed and ended with, what the door did, and the
-    launches that it reported."""
+    """How a program went: what plain Python printed and ended with, what the door did, and how many
+    element-operations of generated kernels there were when the first array was handed over; None
+    where none was."""
 
     expected: tuple[str, int]
     actual: tuple[str, int]
     errors: str
-    launches: int
+    before_crossing: int | None
 
     @property
     def same(self) -> bool:
@@ -68,43 +82,74 @@ class Found(NamedTuple):
         too, proves nothing."""
         return self.expected == self.actual and self.expected[1] == 0
 
+    def problem(self, door: Door) -> str:
+        """Return what is wrong; nothing where all is well."""
+        if not self.same:
+            return f"differs: {self.expected} is {self.actual}: {self.errors[-1500:]}"
+        if self.before_crossing is None:
+            return "hands nothing over"
+        if door.forced and not self.before_crossing:
+            return "has no generated launch before its first crossing"
+        return ""
+
+
+# Runs before the program, in its process alone: notes what had been launched when the first Array
+# had been handed over, with what computed it.
+_WATCH = """
+    import os
+    noted = os.environ.pop("BORDER_NOTED", None)
+    if noted is not None:
+        from alight._src.jit import border
+        from alight._src.log.decisions import LOG
+        handed_over = border.handed_over
+        def first_handed_over(array):
+            border.handed_over = handed_over
+            given = handed_over(array)
+            counted = LOG.snapshot().elements.items()
+            with open(noted, "w") as file:
+                file.write(str(sum(n for (how, _), n in counted if how == "generated")))
+            return given
+        border.handed_over = first_handed_over
+"""
+
 
 def run_program(name: str, door: Door) -> Found:
     """Run a program by a door and by plain Python."""
     program = PROGRAMS[name]
     with tempfile.TemporaryDirectory() as folder:
         plain = _run(folder, "plain.py", door.plain(program), (), {})
-        report = os.path.join(folder, "report.json")
-        settings = {**door.variables, "ALIGHT_REPORT": report}
-        own = _run(folder, "script.py", door.text(program), door.command, settings)
-        launches = _launches(Path(report))
-    return Found(
-        (plain.stdout, plain.returncode), (own.stdout, own.returncode), own.stderr, launches
-    )
+        noted = Path(folder, "noted.txt")
+        watching = Path(folder, "watching")
+        watching.mkdir()
+        (watching / "sitecustomize.py").write_text(dedent(_WATCH))
+        settings = {**door.variables, "BORDER_NOTED": str(noted)}
+        own = _run(folder, "script.py", door.text(program), door.command, settings, str(watching))
+        before = int(noted.read_text()) if noted.exists() else None
+    return Found((plain.stdout, plain.returncode), (own.stdout, own.returncode), own.stderr, before)
 
 
 def _run(
-    folder: str, name: str, text: str, command: Sequence[str], variables: dict[str, str]
+    folder: str,
+    name: str,
+    text: str,
+    command: Sequence[str],
+    settings: dict[str, str],
+    first_of_path: str = "",
 ) -> subprocess.CompletedProcess[str]:
     path = Path(folder, name)
     path.write_text(text)
+    environment = {**child_environment(MODES["auto"], "alight"), **settings}
+    paths = (first_of_path, environment.get("PYTHONPATH"))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return subprocess.run(
         [sys.executable, *command, str(path)],
-        env={**os.environ, **variables},
+        env=environment,
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=_SECONDS,
         check=False,
     )
-
-
-def _launches(report: Path) -> int:
-    """Return how many element-operations a report says that generated kernels did."""
-    if not report.exists():
-        return 0
-    operations = json.loads(report.read_text())["totals"]["element_operations"]
-    return int(operations.get("generated", 0))
 
 
 def installed() -> Iterator[str]:
@@ -114,26 +159,39 @@ def installed() -> Iterator[str]:
             yield name
 
 
+def measure(door: str, names: Sequence[str]) -> Result:
+    """Run programs by a door."""
+    began = perf_counter()
+    result = Result(NAME, door, "alight", whole=len(names) == len(PROGRAMS))
+    launches = {}
+    with ThreadPoolExecutor(2) as pool:
+        found_all = pool.map(lambda name: run_program(name, DOORS[door]), names)
+        for name, found in zip(names, found_all, strict=True):
+            problem = found.problem(DOORS[door])
+            if problem:
+                result.problems.append(f"{name} {problem}")
+            launches[name] = found.before_crossing
+            told = problem.partition(":")[0] or "same"
+            print(f"{door:10s} {name:32s} {found.before_crossing!s:>10s} {told}", flush=True)
+    result.counts = {
+        "programs": len(names),
+        "right": len(names) - len(result.problems),
+        "with a launch before the first crossing": sum(map(bool, launches.values())),
+    }
+    result.details = {"element-operations of kernels before the first crossing": launches}
+    result.seconds = perf_counter() - began
+    return finish(result, MODES["auto"])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the programs that are named, or all; return 1 where one differs."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if unknown := [name for name in given if name not in DOORS and name not in PROGRAMS]:
+        print(f"{unknown} are neither doors nor programs. Doors: {[*DOORS]}")
+        return 2
     doors = [name for name in given if name in DOORS] or list(DOORS)
     names = [name for name in given if name in PROGRAMS] or list(installed())
-    different = 0
-    with ThreadPoolExecutor(2) as pool:
-        for door in doors:
-            for name, found in zip(
-                names, pool.map(lambda n, d=DOORS[door]: run_program(n, d), names), strict=True
-            ):
-                different += not found.same
-                verdict = "same" if found.same else "DIFFERS"
-                print(
-                    f"{door:10s} {name:28s} {verdict:8s} {found.launches:12d} generated", flush=True
-                )
-                if not found.same:
-                    print(f"--- {found.expected}\n+++ {found.actual}\n{found.errors[-1500:]}")
-    print(f"{different} differ")
-    return 1 if different else 0
+    return 0 if all([measure(door, names).passed for door in doors]) else 1
 
 
 if __name__ == "__main__":
