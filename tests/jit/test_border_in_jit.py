@@ -38,6 +38,17 @@ OUTSIDE = """
         @property
         def kind(self):
             return kinds(self.x)
+
+    class Loader:
+        def __init__(self, rows):
+            self.rows = rows
+        def fetch(self, i):
+            return kinds(self.rows[i])
+        def first(self):
+            return kinds(self.rows[0][1])
+        def __iter__(self):
+            for i in range(3):
+                yield self.rows[i]
 """
 
 
@@ -197,5 +208,78 @@ def test_jitted_closures_are_pickled_by_value(folder: Path) -> None:
         """
         made = [cloudpickle.loads(cloudpickle.dumps(f)) for f in (*make(2.0), named)]
         return [float(f(x).sum()) for f in made]
+        """,
+    )
+
+
+CALLED_LATER = """
+    class Rows:
+        def __init__(self, data):
+            self.data = data
+            self.inside = Plain(data)
+            self.parts = [data, {"data": data}, (data, Plain([data]))]
+        def __getitem__(self, i):
+            return [self.data * i, self.inside.data * i, self.parts[0] + i,
+                self.parts[1]["data"] + i, self.parts[2][0] + i, self.parts[2][1].data[0] + i]
+    class Slotted:
+        __slots__ = ("data", "parts")
+        def __init__(self, data):
+            self.data, self.parts = data, [data]
+        def __getitem__(self, i):
+            return self.data * i, self.parts[0] + i
+    class Plain:
+        def __init__(self, data):
+            self.data = data
+"""
+
+
+@pytest.mark.parametrize("kind", ["Rows", "Slotted"])
+def test_methods_that_packages_call_after_the_call_that_was_given_the_object(
+    folder: Path, kind: str
+) -> None:
+    same(
+        folder,
+        CALLED_LATER,
+        f"""
+        y = x * 2.0 + 1.0
+        rows = {kind}(y)
+        loader = outside.Loader(rows)
+        seen = [outside.kinds(found) for found in loader]
+        seen.append(loader.fetch(1))
+        held = [{kind}(y * 2.0)]
+        seen.append([outside.Loader(part).fetch(2) for part in held])
+        seen.append(outside.Loader(held).first())
+        return seen, float(rows.data.sum()), float(y.sum())
+        """,
+    )
+
+
+def test_what_has_no_methods_gets_its_arrays_back(folder: Path) -> None:
+    same(
+        folder,
+        CALLED_LATER,
+        """
+        y = x * 2.0 + 1.0
+        plain, parts = Plain(y), [y]
+        seen = outside.show(plain, parts), outside.show(Rows(y))
+        return seen, plain.data is y, parts[0] is y
+        """,
+    )
+
+
+def test_methods_given_to_packages_as_functions(folder: Path) -> None:
+    same(
+        folder,
+        CALLED_LATER,
+        """
+        from functools import partial
+        y = x * 2.0 + 1.0
+        rows = Rows(y)
+        keeper = outside.Keeper(rows.__getitem__)
+        return (outside.call(rows.__getitem__, 1), outside.call(Slotted(y).__getitem__, 1),
+            outside.kinds(keeper.get()(2)), outside.call(partial(rows.__getitem__, 2)),
+            [outside.kinds(f(3)) for f in [rows.__getitem__]], float(rows.data.sum()),
+            outside.call(y.take, [1, 2]), outside.call(partial(y.take, [1, 2])),
+            outside.Keeper(y.sum).get()(), list(map(outside.show, map(y.take, [[1], [2]]))))
         """,
     )

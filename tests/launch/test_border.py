@@ -287,6 +287,8 @@ def test_callbacks_and_generators(folder: Path) -> None:
         m = Model()
         print(outside.call(m, y), outside.call(m.method, y), outside.call(partial(f), 3.0),
             outside.call(late(), 1))
+        print(outside.call(y.take, [1, 2]), outside.call(partial(y.take, [1, 2])),
+            outside.call(partial(m.method, 1)))
         print([type(v).__name__ == "Array" for v in ()], m.kept is y, float(f(2.0).sum()))
         """,
     )

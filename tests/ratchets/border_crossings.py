@@ -62,7 +62,7 @@ add(
     "pandas",
     "import pandas as pd\n",
     """
-    df = pd.DataFrame({"a": np.zeros(n)})
+    df = pd.DataFrame({"a": y * 0.0})
     df.a = y
     df.index = np.arange(n) * 2
     df.columns = ["w"]
@@ -109,7 +109,7 @@ add(
     "pandas",
     "import pandas as pd\n",
     """
-    a = pd.DataFrame({"k": np.arange(n), "v": y})
+    a = pd.DataFrame({"v": y, "k": np.arange(n)})
     b = pd.DataFrame({"k": np.arange(0, n, 2), "w": x[::2] * 1.0})
     m = a.merge(b, on="k")
     show(m.shape, float(m["w"].sum()), float(pd.concat([a["v"], b["w"]]).sum()))
@@ -176,7 +176,7 @@ add(
     "scipy",
     "from scipy import ndimage as nd\n",
     """
-    z = y[:10000].reshape(100, 100) * 1.0
+    z = y[:: n // 10000][:10000].reshape(100, 100) * 1.0
     foot = np.ones((3, 3), bool)
     show(nd.median_filter(z, footprint=foot), nd.convolve(z, np.ones((3, 3)) / 9.0))
     show(nd.center_of_mass(z), nd.zoom(z[:20, :20], 2.0), nd.rotate(z[:20, :20], 30.0))
@@ -372,6 +372,7 @@ add(
     "scipy",
     "import ctypes\nfrom scipy import LowLevelCallable, integrate\n",
     """
+    show(integrate.simpson(y, x=x))
     lib = ctypes.CDLL(None)
     p = y.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
     show(p[0], p[5], y.ctypes.strides[0])
@@ -478,7 +479,7 @@ add(
     "skimage",
     "from skimage import color, draw, feature, io, measure, morphology, segmentation, util\n",
     """
-    image = (np.sin(y[:10000] * 60.0) * 0.5 + 0.5).reshape(100, 100)
+    image = (np.sin(y[:: n // 10000][:10000] * 60.0) * 0.5 + 0.5).reshape(100, 100)
     show(feature.canny(image), measure.find_contours(image, 0.5)[0].shape[1],
         morphology.skeletonize(image > 0.5))
     rgb = np.stack([image, image * 0.5, 1.0 - image], axis=-1)

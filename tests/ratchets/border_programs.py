@@ -104,7 +104,7 @@ add(
     "pandas",
     "import pandas as pd\n",
     """
-    s = pd.Series(np.arange(n))
+    s = pd.Series(np.arange(n) * 1)
     mask = y > 4.0
     show(int(s[mask].sum()), int(s.where(mask, -1).sum()),
         int(s.isin(np.arange(n)[mask][:5]).sum()))
@@ -215,9 +215,9 @@ add(
     def both(v):
         full = v - target
         return (full * full).sum(), 2.0 * full
-    r = optimize.minimize(both, np.zeros(4), jac=True, method="L-BFGS-B")
+    r = optimize.minimize(both, target * 0.0, jac=True, method="L-BFGS-B")
     show(np.round(r.x, 4), round(float(r.fun), 6))
-    show(round(float(optimize.minimize_scalar(lambda s: loss([s])).x), 5))
+    show(round(float(optimize.minimize_scalar(lambda s, kept: loss([s]), args=(w,)).x), 5))
 """,
 )
 add(
@@ -446,6 +446,7 @@ add(
     "skimage",
     "from skimage import exposure, restoration, segmentation, util\n",
     """
+    show(exposure.rescale_intensity(y))
     image = (y[:10000].reshape(100, 100) - 3.0) * 40.0
     image = image / image.max()
     show(restoration.denoise_tv_chambolle(image), exposure.equalize_hist(image),
@@ -728,7 +729,7 @@ add(
     "numexpr",
     "import numexpr as ne\n",
     """
-    out = np.zeros(n)
+    out = y * 0.0
     ne.evaluate("y * 2 + x", out=out)
     show(out, ne.evaluate("sin(y)"), ne.evaluate("a + b", {"a": y, "b": x}))
     show(out * 2.0)
@@ -948,6 +949,7 @@ add(
         pass
 """,
     """
+    show(pd.Series(y).sum())
     m = np.ma.masked_array(y, y > 4.0)
     show(float(m.mean()), pd.Series(m).isna().sum(), float((y.view(Tagged) * 2.0).sum()))
     show(pd.Series(y.view(Tagged)).sum())

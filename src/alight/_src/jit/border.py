@@ -25,7 +25,7 @@ from alight._src.base import package
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.jit import code_origin
-from alight._src.jit.exchange import attributes, has_attributes, slots
+from alight._src.jit.exchange import attributes, has_attributes, method_of, slots
 from alight._src.jit.purity import only_computes
 from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import tuple_like
@@ -328,7 +328,16 @@ class _Crossing:
             if new is not item:
                 self.replaced.append(item)
             return new
-        if kind in _ATOMS or id(item) in self.met or not _may_hold(item, kind):
+        if kind in _ATOMS or id(item) in self.met:
+            return item
+        if kind is types.MethodType and isinstance(item.__self__, ArrayBase):
+            return method_of(item, self.give(item.__self__))
+        if kind is functools.partial and (func := self.give(item.func)) is not item.func:
+            named = {name: self.give(part) for name, part in item.keywords.items()}
+            return functools.partial(func, *[self.give(part) for part in item.args], **named)
+        if kind is types.MethodType and floor.traced:
+            self.give(item.__self__)  # it runs as it is, as packages call it
+        if not _may_hold(item, kind):
             return item
         self.met[id(item)] = item
         if issubclass(kind, tuple):
@@ -405,20 +414,45 @@ class _Crossing:
         counts = self.references() if kept else self.counts
         self.end()
         back = _Crossing(_back)
+        for holder in self.met.values() if floor.traced and self.taken else ():
+            kind: Any = type(holder)
+            if _acts(kind):
+                back.pass_by(holder, _anything_in)
         for holder, before, now in zip(self.taken.values(), self.counts, counts, strict=True):
             if now > before:
-                back.pass_by(holder)
+                back.pass_by(holder, _items_of)
         for holder in self.taken.values():
             if id(holder) not in back.met:
                 back.parts(holder, type(holder))
         return back
 
-    def pass_by(self, holder: Any) -> None:
-        """Leave a container as it is, and those in it."""
-        if id(holder) not in self.met and type(holder) in (list, dict, tuple):
+    def pass_by(self, holder: Any, parts: Callable[[Any], Iterable[Any]]) -> None:
+        """Leave what holds others as it is, and what its parts lead to."""
+        if id(holder) not in self.met and (found := parts(holder)):
             self.met[id(holder)] = holder
-            for part in holder.values() if type(holder) is dict else holder:
-                self.pass_by(part)
+            for part in found:
+                self.pass_by(part, parts)
+
+
+def _items_of(holder: Any) -> Iterable[Any]:
+    """Return what is in a container, which a package may look into later."""
+    if type(holder) is dict:
+        return holder.values()
+    return holder if type(holder) in (list, tuple) else ()
+
+
+def _anything_in(holder: Any) -> Iterable[Any]:
+    """Return what is in a container or an object, whose methods a package may call later."""
+    kind: Any = type(holder)
+    if kind in _ATOMS or kind is np.ndarray:
+        return ()
+    if issubclass(kind, dict):
+        items = [*dict.values(holder)]
+    else:
+        items = [*holder] if issubclass(kind, (list, tuple, deque)) else []
+    if _is_the_programs(kind) or kind is types.SimpleNamespace:
+        items += [attributes(holder), *[item for _, item in _in_slots(holder, slots(kind))]]
+    return items
 
 
 def _is_alone() -> bool:
@@ -452,6 +486,8 @@ _LEADING: tuple[Any, ...] = (map, zip, enumerate, filter, reversed, type(iter([]
 
 
 def _may_hold(item: Any, kind: Any) -> bool:
+    if kind is types.MethodType:
+        return False
     if kind is functools.partial:  # of the program's own function: that is called on Arrays
         return judge(item.func) & ~_NOT_KEPT == _FOREIGN
     return _kind_may_hold(kind)
@@ -462,9 +498,9 @@ def _kind_may_hold(kind: Any) -> bool:
         return True
     if issubclass(kind, _HOLDERS) or kind in _LEADING:
         return True
-    if issubclass(kind, (type, types.ModuleType, types.FunctionType, types.MethodType)):
+    if issubclass(kind, (type, types.ModuleType, types.FunctionType)):
         return False
-    return _is_the_programs(kind)
+    return kind is types.MethodType or _is_the_programs(kind)
 
 
 def _tuple_of(old: tuple[Any, ...], items: list[Any]) -> Any:

@@ -31,6 +31,7 @@ __all__ = [
     "has_attributes",
     "holds_objects",
     "is_the_programs",
+    "method_of",
     "slots",
 ]
 
@@ -58,7 +59,7 @@ def exchange(holder: Any, give: Give) -> Any:
         return holder
     if type(holder) is MethodType:
         owner = give(holder.__self__)
-        return holder if owner is holder.__self__ else _method(holder, owner)
+        return holder if owner is holder.__self__ else method_of(holder, owner)
     if isinstance(holder, dict):
         if _leads_on(dict.values(holder)):
             _exchange_items(dict.items(holder), lambda k, v: dict.__setitem__(holder, k, v), give)
@@ -108,7 +109,7 @@ def _exchanged(items: tuple[Any, ...], give: Give) -> tuple[Any, ...]:
     return items if all(a is b for a, b in zip(given, items, strict=True)) else given
 
 
-def _method(method: MethodType, owner: Any) -> Any:
+def method_of(method: MethodType, owner: Any) -> Any:
     """Return a method as that of another owner."""
     theirs = getattr(type(method.__self__), method.__name__, None) is method.__func__
     return getattr(owner, method.__name__) if theirs else MethodType(method.__func__, owner)
