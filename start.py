@@ -129,7 +129,7 @@ def workers() -> int:
 
 def test(*arguments: str) -> int:
     """Run linter, type checker and tests; the tests last and whatever came before."""
-    install("dev,report")
+    install("dev,docs,report")
     install("device-test", needed=False)
     checks = (
         ("linter (seconds)", tool("ruff"), "check", "."),
