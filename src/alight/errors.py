@@ -33,9 +33,12 @@ class DeviceUnavailable(AlightError, RuntimeError):
 
 
 class UnsupportedOnDevice(AlightError, RuntimeError):
-    """An operation is a gap on the forced device and the policy says `on_gap="raise"`.
+    """An operation is a gap on the forced device, and the policy says ``on_gap="raise"``.
 
-    ``nodes`` are the numbers of its values in the graph that was planned.
+    Attributes
+    ----------
+    nodes : tuple of int
+        The numbers of its values in the graph that was planned.
     """
 
     nodes: tuple[int, ...] = ()
@@ -58,10 +61,20 @@ class OutOfDeviceMemory(AlightError, MemoryError):
 
 
 class PlanError(AlightError, RuntimeError):
-    """A plan would read what is not there, or write what others see: alight itself is at fault.
-    Only raised where the setting ``check`` is on.
+    """A plan would read what is not there, or write what others see.
 
-    ``step`` says where, ``buffer`` is the name of the memory, ``value`` what is read or made.
+    alight itself is at fault. It is only raised where the setting ``check`` is on.
+
+    Parameters
+    ----------
+    message : str
+        What would go wrong.
+    step : str, optional
+        The step of the plan.
+    buffer : str, optional
+        The name of the memory.
+    value : object, optional
+        What is read or made there.
     """
 
     def __init__(

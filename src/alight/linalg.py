@@ -65,14 +65,66 @@ def _complex(item: Any) -> Any:
 
 @public
 def eig(a: Any) -> Any:
-    """Return eigenvalues and eigenvectors, complex as the array API standard has them."""
+    """Return eigenvalues and right eigenvectors of square matrices.
+
+    They are complex whatever the values, as the array API standard has them; NumPy gives reals
+    where all happen to be.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., n, n)
+        The matrices, of a real or complex dtype.
+
+    Returns
+    -------
+    EigResult
+        ``eigenvalues`` of shape (..., n) and ``eigenvectors`` of shape (..., n, n), complex64 of
+        single precision, else complex128.
+
+    Raises
+    ------
+    LinAlgError
+        Where the computation does not converge, or the matrices are not square.
+
+    Examples
+    --------
+    >>> import alight
+    >>> found = alight.linalg.eig(alight.asarray([[2.0, 0.0], [0.0, 3.0]]))
+    >>> found.eigenvalues
+    array([2.+0.j, 3.+0.j])
+    """
     result = exit_to_numpy(_real.eig, (a,), {})
     return type(result)(*[_complex(item) for item in result])
 
 
 @public
 def eigvals(a: Any) -> Any:
-    """Return eigenvalues, complex as the array API standard has them."""
+    """Return eigenvalues of square matrices.
+
+    They are complex whatever the values, as the array API standard has them; NumPy gives reals
+    where all happen to be.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., n, n)
+        The matrices, of a real or complex dtype.
+
+    Returns
+    -------
+    Array, shape (..., n)
+        The eigenvalues, complex64 of single precision, else complex128.
+
+    Raises
+    ------
+    LinAlgError
+        Where the computation does not converge, or the matrices are not square.
+
+    Examples
+    --------
+    >>> import alight
+    >>> alight.linalg.eigvals(alight.asarray([[2.0, 0.0], [0.0, 3.0]]))
+    array([2.+0.j, 3.+0.j])
+    """
     return _complex(exit_to_numpy(_real.eigvals, (a,), {}))
 
 

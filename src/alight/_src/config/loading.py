@@ -72,12 +72,45 @@ _shared = lru_cache(maxsize=64, typed=True)(_Changes)
 
 
 class policy:
-    """Change the policy inside a `with` block or a decorated function; the rest stays as it was.
+    """Change the policy inside a ``with`` block or a decorated function.
 
-    Nests and may be entered again. It holds for the current thread or task, as context variables
-    do. `devices` is an allow-list in order of preference, `"-wgpu:0"` denies; `force` is
-    `DEVICE[:IMPLEMENTATION]` or an implementation; `floor` is output elements (matmul: m·k·n),
-    one number or `{class: number}`. None gives back the default of devices, force and floor.
+    What is not named stays as it was. Policies nest, may be entered again, and hold for the
+    current thread or task, as context variables do.
+
+    Parameters
+    ----------
+    devices : str or sequence of str or None, optional
+        Where work may be placed, the preferred first: ``["cuda:0", "cpu"]``; ``"-wgpu:0"`` denies.
+        None: the host and every device that was calibrated.
+    force : str or None, optional
+        ``DEVICE``, ``IMPLEMENTATION`` or ``DEVICE:IMPLEMENTATION``: all planned work goes there and
+        no cost is compared. None: placed by cost.
+    floor : int or mapping of str to int or None, optional
+        Elements of the output (of a matrix product m·k·n) below which work is NumPy's: one number,
+        or one for each class of ``unary``, ``binary``, ``reduction``, ``matmul``, ``all``. None: as
+        measured.
+    on_gap : {"host", "raise"}, optional
+        What becomes of work that cannot run where it was forced to.
+    pick : {"model", "measure"}, optional
+        Choose by the cost model, or by timing the candidates.
+    reproducible : bool, optional
+        Whether a kernel that computed a group keeps it, where another way would change last bits.
+    learn : bool, optional
+        No effect yet.
+
+    Raises
+    ------
+    ConfigError
+        A value that the setting does not take.
+    TypeError
+        A name that is no setting, or a value without a name.
+
+    Examples
+    --------
+    >>> import alight
+    >>> with alight.policy(force="cpu:generated", floor=0) as here:
+    ...     print(here.force, dict(here.floor))
+    cpu:generated {'all': 0}
     """
 
     __slots__ = ("_changes",)

@@ -53,16 +53,43 @@ def _cell(name: str, value: Any) -> str:
 
 
 def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Forecast:
-    """Return the predicted seconds of a call, planned freely and on every allowed device with every
-    implementation.
+    """Return the predicted seconds of a call.
 
-    The body is recorded on copies of the arguments, whose shapes and dtypes count; what it returns
-    is not computed. Each row has ``device`` ("planned" where the planner is free) and
-    ``implementation``, ``seconds`` with ``low`` and ``high`` (80 %), the ``terms`` they are the sum
-    of, in seconds: launch, memory, compute, upload, download, steps (our own work for each step);
-    ``places``, how many launches go where, since what a device cannot do is NumPy's; and
-    ``reason``, why seconds are None.
+    The call is planned freely, and once more for every allowed device and implementation. What it
+    returns is not computed.
 
+    Parameters
+    ----------
+    function : callable
+        What would be called. Its body is recorded on stand-ins for the arguments.
+    *args, **kwargs
+        Its arguments: shapes, dtypes, and where the bytes are now, count.
+
+    Returns
+    -------
+    list of dict
+        One row for each place; it prints as a table. ``device`` is "planned" where the planner is
+        free; ``implementation``; ``seconds`` with the 80 % interval ``low``, ``high``; the
+        ``terms`` they are the sum of, in seconds: launch, memory, compute, upload, download, steps
+        (our own work for each step); ``places``, how many launches go where, since what a device
+        cannot do is NumPy's; ``reason``, why seconds are None.
+
+    Raises
+    ------
+    TypeError
+        Where the function cannot be called so.
+
+    See Also
+    --------
+    alight.explain : make the call, and say what it took.
+
+    Notes
+    -----
+    Seconds are launch + memory(bytes) + what compute and loops show beside it, each read off the
+    device's profile: "What a prediction is made of" in ``docs/calibration.md``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> rows = estimate(lambda x: np.sqrt(x * x + 1.0), np.ones(1000))
     >>> [row["device"] for row in rows][:2]
@@ -83,12 +110,32 @@ def _forecast(asked: Sequence[Request]) -> Forecast:
 
 
 def fastest_device(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> str:
-    """Return the id of the allowed device on which a call is predicted to take least, all of it
-    there but for what it cannot do.
+    """Return the device on which a call is predicted to take least.
 
-    A device that was not measured is unknown and not chosen; between equals the policy's order
-    decides. Raises AlightError where none was measured.
+    All of the call runs there but for what the device cannot do. A device that was not measured is
+    unknown and not chosen; between equals the policy's order decides.
 
+    Parameters
+    ----------
+    function : callable
+        What would be called. Its body is recorded on stand-ins for the arguments.
+    *args, **kwargs
+        Its arguments: shapes, dtypes, and where the bytes are now, count.
+
+    Returns
+    -------
+    str
+        Its id, such as ``"cpu"`` or ``"cuda:0"``.
+
+    Raises
+    ------
+    AlightError
+        Where no allowed device was measured, or nothing of the call can be placed.
+    TypeError
+        Where the function cannot be called so.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> fastest_device(np.add, np.ones(10), 1.0)  # doctest: +SKIP
     'cpu'
@@ -111,14 +158,32 @@ def fastest_device(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
 
 
 def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Forecast:
-    """Return what every device and backend says to a call: can it run, was it measured, what
-    blocks it.
+    """Return what every device and backend says to a call.
 
-    Every backend is probed. Each row has ``device``, ``available``, ``allowed`` (by the policy),
-    ``supported`` (launches that can run there, of all), ``profile`` (where its figures come from,
-    None without), ``seconds`` (predicted, with its best implementation) and ``blocked`` (why not,
-    one reason each).
+    Every backend that is installed is probed.
 
+    Parameters
+    ----------
+    function : callable
+        What would be called. Its body is recorded on stand-ins for the arguments.
+    *args, **kwargs
+        Its arguments: shapes, dtypes, and where the bytes are now, count.
+
+    Returns
+    -------
+    list of dict
+        One row for each; it prints as a table. ``device``; whether it is ``available``; whether the
+        policy has it ``allowed``; ``supported``, the launches that can run there, of all;
+        ``profile``, where its figures come from, None without; ``seconds``, predicted with its best
+        implementation; ``blocked``, a list of what is in the way.
+
+    Raises
+    ------
+    TypeError
+        Where the function cannot be called so.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> device_report(np.add, np.ones(10), 1.0)[0]["device"]
     'cpu'
@@ -172,12 +237,29 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
 
 
 def fusion_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Forecast:
-    """Return the fusions that planning a call makes, with what each is worth, and those it refuses.
+    """Return the fusions that planning a call makes, and those it refuses.
 
-    Each row has ``fused`` (made or refused), ``operation``, the ``parts`` it is or would be made
-    of, ``device``, ``implementation``, ``seconds`` as one and ``parts_seconds`` one by one,
-    ``benefit`` (their difference by term, in seconds) and ``reason``.
+    Parameters
+    ----------
+    function : callable
+        What would be called. Its body is recorded on stand-ins for the arguments.
+    *args, **kwargs
+        Its arguments: shapes, dtypes, and where the bytes are now, count.
 
+    Returns
+    -------
+    list of dict
+        One row for each; it prints as a table. ``fused``: made or refused; ``operation``; the
+        ``parts`` it is or would be made of; ``device``; ``implementation``; ``seconds`` as one and
+        ``parts_seconds`` one by one; ``benefit``, their difference by term, in seconds; ``reason``.
+
+    Raises
+    ------
+    TypeError
+        Where the function cannot be called so.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> [row["operation"] for row in fusion_report(np.add, np.ones(10), 1.0)]
     []

@@ -52,7 +52,23 @@ _PARTS = (
 
 
 class Report:
-    """What ran where, why, what was predicted and what it took. Prints as a table."""
+    """What ran where, why, what was predicted and what it took.
+
+    It prints as tables. Every field is explained in ``docs/report.md``.
+
+    Parameters
+    ----------
+    document : dict
+        What ``to_dict`` of another report gave.
+
+    Examples
+    --------
+    >>> import alight
+    >>> alight.reset()
+    >>> made = alight.report()
+    >>> made.to_dict()["totals"]["launches"]
+    0
+    """
 
     __slots__ = ("_document",)
 
@@ -61,9 +77,22 @@ class Report:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Report:
-        """Return a report saved as JSON.
+        """Return a report that was saved as JSON.
 
-        Raises AlightError where the file is not one, or is of a schema this version cannot read.
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        Report
+            The report as it was saved.
+
+        Raises
+        ------
+        AlightError
+            Where the file is no report, or one of a schema that this version cannot read.
         """
         import json  # late, as below: most programs read and write none
 
@@ -88,27 +117,61 @@ class Report:
         return cls(document)
 
     def to_dict(self) -> Row:
-        """Return the document as plain dicts and lists, a copy."""
+        """Return the document as plain dicts and lists.
+
+        Returns
+        -------
+        dict
+            A copy, with seconds as floats, bytes and counts as integers; figures that are not
+            finite are None.
+        """
         import json
 
         copied: Row = json.loads(self.to_json())
         return copied
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Return the document as JSON; figures that are not finite are null."""
+        """Return the document as JSON.
+
+        Parameters
+        ----------
+        indent : int or None, optional
+            Spaces for each level; None: all in one line.
+
+        Returns
+        -------
+        str
+            The text; figures that are not finite are null.
+        """
         import json
 
         return json.dumps(self._document, indent=indent, allow_nan=False)
 
     def to_html(self) -> str:
-        """Return the document as one HTML page that needs no other file."""
+        """Return the document as one HTML page.
+
+        Returns
+        -------
+        str
+            The page, which needs no other file.
+        """
         return text_tables.page(self._document)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report: HTML to ``*.html``, text to ``*.txt``, JSON to ``*.json`` and to a name
-        without such an end.
+        """Write the report to a file.
 
-        Raises ConfigError for any other end, StoreError where the file cannot be written.
+        Parameters
+        ----------
+        path : str or path-like
+            HTML goes to ``*.html``, text to ``*.txt``, JSON to ``*.json`` and to a name without
+            such an end.
+
+        Raises
+        ------
+        ConfigError
+            For any other end of the name.
+        StoreError
+            Where the file cannot be written.
         """
         checked("report", os.fspath(path), "path")
         suffix = Path(path).suffix.lower()
@@ -119,7 +182,13 @@ class Report:
         write(path, text)
 
     def explanation(self) -> str:
-        """Return the decisions by call site, each with its losers, as text."""
+        """Return the decisions by call site, each with the candidates that lost.
+
+        Returns
+        -------
+        str
+            The text that ``alight explain`` prints.
+        """
         told = list(text_tables.explained(self._document))
         if any(self._document.get(part) for part in ("calls", "decisions", "exits")):
             return "\n".join(told)
@@ -139,10 +208,27 @@ class Report:
 def report(*unasked: Never) -> Report:
     """Return what this process has done since it started or was reset.
 
+    Returns
+    -------
+    Report
+        Decisions with their candidates, exits, fallbacks, demotions, devices, profiles and totals.
+        Print it, ``save`` it, or read it as data (``to_dict``).
+
+    Notes
+    -----
     ``regret_seconds`` of a decision is its measured seconds minus the least predicted seconds among
     its other candidates, or 0 where that is negative; null where either is missing. It judges by
     prediction: nobody measured the candidates that did not run. ``totals.seconds`` is the sum of
     all measured seconds.
+
+    Examples
+    --------
+    >>> import alight
+    >>> alight.reset()
+    >>> with alight.policy(force="cpu:generated", floor=0):
+    ...     alight.evaluate(alight.ones(100) * 2 + 1)
+    >>> [row["operation"] for row in alight.report().to_dict()["decisions"]]
+    ['multiply+add']
     """
     fix = "write alight.report().save(path) for a file, and alight.explain(f, x) for one call"
     _takes_nothing("report", unasked, fix)
@@ -196,11 +282,37 @@ def write(path: str | os.PathLike[str], text: str) -> None:
 
 
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
-    """Return the report of one call: what was decided, where it ran, what it took.
+    """Return the report of one call.
 
-    The call is made, and what it returns is evaluated. ``print(alight.explain(f,
-    x).explanation())`` shows every decision with its losers; of a jitted function also which way
-    such calls take and why, NumPy's or alight's, and of another why nothing was placed, if so.
+    The call is made, and what it returns is evaluated.
+
+    Parameters
+    ----------
+    function : callable
+        What to call: a plain function, a jitted one, or one of NumPy's.
+    *args, **kwargs
+        Its arguments.
+
+    Returns
+    -------
+    Report
+        What was decided, where it ran, what it took. ``explanation()`` is the text with each
+        decision's losers; of a jitted function it also says which way such calls take and why, and
+        of another why nothing was placed, if so.
+
+    Raises
+    ------
+    TypeError
+        Where the function cannot be called so.
+
+    Examples
+    --------
+    >>> import alight
+    >>> import numpy as np
+    >>> with alight.policy(force="cpu:generated", floor=0):
+    ...     found = alight.explain(lambda x: np.exp(-x).sum(), alight.ones(100))
+    >>> found.to_dict()["decisions"][0]["operation"]
+    'negative+exp+sum'
     """
     from alight._src.jit.decorator import Jitted  # a process that jits nothing need not load it
     from alight._src.record.numpy_fallback import holds_arrays
@@ -307,9 +419,20 @@ def _misfit(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
 
 
 def devices(*unasked: Never) -> list[Row]:
-    """Return the devices of this process, each with what it is, supports and was measured to do.
+    """Return the devices of this process.
 
-    ``profile`` is None for a device that was never calibrated.
+    Returns
+    -------
+    list of dict
+        One row for each: ``id``, ``vendor``, ``name``, ``memory_bytes``, ``implementations``,
+        ``dtypes``, ``gaps``, whether it ``takes_part`` and ``why``, and its ``profile``: what
+        calibration measured, None for a device that was never calibrated.
+
+    Examples
+    --------
+    >>> import alight
+    >>> alight.devices()[0]["id"]
+    'cpu'
     """
     fix = "look for the row of one in alight.devices(); alight.policy(devices=…) says which to use"
     _takes_nothing("devices", unasked, fix)
@@ -340,7 +463,17 @@ def _reported(snapshot: Snapshot) -> Report:
 
 
 def reset(*unasked: Never) -> None:
-    """Forget all decisions, exits, fallbacks and totals."""
+    """Forget all decisions, exits, fallbacks and totals.
+
+    Results, plans and kernels stay as they are; reports begin anew.
+
+    Examples
+    --------
+    >>> import alight
+    >>> alight.reset()
+    >>> alight.report().to_dict()["totals"]["launches"]
+    0
+    """
     _takes_nothing("reset", unasked, "call alight.reset()")
     LOG.reset()
 

@@ -142,13 +142,35 @@ def jit(function: _Function, /) -> _Function: ...
 @overload
 def jit(*, pure: bool = False) -> Callable[[_Function], _Function]: ...
 def jit(function: Any = None, /, *, pure: bool = False, **unknown: Never) -> Any:
-    """Return the function run through alight: same arguments, same results, NumPy arrays in and
-    out.
+    """Return the function run through alight.
 
-    Its body runs at every call, unless it is seen to do nothing but compute, or ``pure=True`` says
-    so: then what it computed is run again without it. ``pure=True`` promises that results depend on
-    the arguments alone and that nothing but arguments is changed.
+    It takes the same arguments and gives the same results, NumPy arrays in and out; what its body
+    assigns into its arguments, the caller sees. Its work is done when it returns. Calls that NumPy
+    does as fast are NumPy's from then on.
 
+    Parameters
+    ----------
+    function : function
+        A Python function, written with ``import numpy as np``. Generators and coroutines are
+        refused: their bodies run after the call.
+    pure : bool, default False
+        A promise that results depend on the arguments alone and that nothing but arguments is
+        changed: then what the body computed is run again without the body. Without the promise
+        that is done where the body is seen to do nothing else.
+
+    Returns
+    -------
+    callable
+        The jitted function; ``__wrapped__`` is the one that was given. Without a function, what
+        decorates one: ``@alight.jit(pure=True)``.
+
+    Raises
+    ------
+    TypeError
+        Where it is given no function, or an argument that it does not have.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> @jit
     ... def relief(z):

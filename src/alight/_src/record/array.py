@@ -49,8 +49,11 @@ _STORES = opmap["STORE_SUBSCR"]
 class Array(ArrayMethods):
     """A NumPy-compatible array whose elements are computed when they are asked for.
 
-    Made by `alight.asarray`, the creation functions, or any operation on another Array.
+    Made by ``alight.asarray``, the creation functions, or any operation on another Array. Methods
+    and attributes are those of ``numpy.ndarray``, and mean the same.
 
+    Examples
+    --------
     >>> import alight
     >>> a = alight.arange(6.0).reshape(2, 3)
     >>> (a * 2).sum(axis=0)
@@ -156,16 +159,42 @@ class Array(ArrayMethods):
 
     @property
     def device(self) -> str:
-        """Return where the elements live now, as the array API standard has it; pending ones count
-        as cpu."""
+        """Where the elements are now, as the array API standard has it.
+
+        It is the device's id; arrays that are not computed yet count as ``"cpu"``.
+        """
         data = self.storage.value.data
         if data is not None and data.array is None and data.remote:
             return next(iter(data.remote))
         return "cpu"
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Array:
-        """Return the array itself on "cpu"; placement is alight's, `alight.policy(force=…)`
-        overrules it."""
+        """Return the array itself: placement is alight's.
+
+        Parameters
+        ----------
+        device : str
+            ``"cpu"``, or the device where the elements are.
+        stream : None, optional
+            Not supported.
+
+        Returns
+        -------
+        Array
+            The array.
+
+        Raises
+        ------
+        ValueError
+            For another device, or a stream. ``alight.policy(force=…)`` places work.
+
+        Examples
+        --------
+        >>> import alight
+        >>> a = alight.ones(3)
+        >>> a.to_device("cpu") is a
+        True
+        """
         if stream is not None:
             raise ValueError("stream is not supported here. Fix: leave it out.")
         if device not in ("cpu", self.device):
@@ -222,12 +251,25 @@ class Array(ArrayMethods):
         return storage_io.export(self).ctypes
 
     def to_numpy(self, dtype: Any = None, copy: bool = False) -> np.ndarray[Any, Any]:
-        """Return an ndarray that shares the memory, both ways; a copy in another dtype, or where
-        one is asked for.
+        """Return an ndarray that shares the memory, both ways.
 
         What pandas calls it: packages that were given no ndarray (matplotlib's ``hist`` and
         ``boxplot``) look for it before they go through the elements one by one.
 
+        Parameters
+        ----------
+        dtype : dtype, optional
+            Another dtype makes a copy.
+        copy : bool, default False
+            Whether to copy in any case.
+
+        Returns
+        -------
+        ndarray
+            The elements, computed, of the array's shape.
+
+        Examples
+        --------
         >>> import alight
         >>> alight.arange(3).to_numpy("float32")
         array([0., 1., 2.], dtype=float32)
@@ -555,9 +597,33 @@ def adopt(array: Any) -> Any:
 
 
 def evaluate(*arrays: Any, wait: bool = False) -> None:
-    """Compute the arrays now, together; ``wait``: return when their devices have done it, where
-    the arrays stay. What is computed already, as ndarrays and NumPy's scalars are, may stand among
-    them; anything else is a TypeError."""
+    """Compute arrays now, together.
+
+    What they share is computed once.
+
+    Parameters
+    ----------
+    *arrays : Array
+        What to compute, of any shapes and dtypes. What is computed already, as ndarrays and NumPy's
+        scalars are, may stand among them.
+    wait : bool, default False
+        Whether to return when the devices that hold the results have done it, as for a clock.
+        Without it a device goes on while the program does.
+
+    Raises
+    ------
+    TypeError
+        For anything that is no array.
+
+    Examples
+    --------
+    >>> import alight
+    >>> x = alight.linspace(0.0, 1.0, 5)
+    >>> low, high = x - 1, x + 1
+    >>> alight.evaluate(low, high)
+    >>> float(high.max())
+    2.0
+    """
     values = []
     for array in arrays:
         if isinstance(array, ArrayBase):
