@@ -216,7 +216,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_examples_of_a_page(page: Path, folder: Path) -> None:
+def test_examples_of_a_page_run(page: Path, folder: Path) -> None:
     write_files(page, folder)
     found = blocks(page)
     assert {block.language for block in found} <= {"pycon", "python", "sh", "text", "toml"}
@@ -274,7 +274,7 @@ def docstrings() -> Iterator[tuple[str, str, int]]:
                     yield module.removesuffix(".__init__"), text, getattr(node, "lineno", 1)
 
 
-def test_examples_in_docstrings() -> None:
+def test_examples_in_docstrings_run() -> None:
     found = list(docstrings())
     assert {module for module, _, _ in found} >= {
         "alight._src.record.array",
@@ -443,7 +443,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in target:

@@ -188,7 +188,7 @@ def levels(page: str) -> list[tuple[str, ...]]:
     return [tuple(line.split("  ")[0].strip().split(" · ")) for line in lines]
 
 
-def test_imports_point_down() -> None:
+def test_imports_of_the_package_point_down() -> None:
     assert "errors" in modules(PACKAGE)
     assert faults(PACKAGE, ORDER) == []
 

@@ -243,3 +243,19 @@ def test_a_file_of_tests_imports_the_modules_that_it_names(path: Path) -> None:
         if not any(found == name or found.startswith(f"{name}.") for found in imported)
     }
     assert missing == set()
+
+
+# A name that begins with one of these has its subject somewhere else.
+NO_SUBJECT = frozenset(("and", "but", "it", "nor", "or", "so", "them", "these", "they", "this"))
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("tests/**/test_*.py")), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_names_of_tests_are_sentences_with_a_subject(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    names = [node.name for node in functions if node.name.startswith("test_")]
+    words = {name: name.split("_")[1:] for name in names}
+    # In fewer words there is no room for what is tested, what is the case, and when.
+    assert [name for name in names if len(words[name]) < 4 or words[name][0] in NO_SUBJECT] == []

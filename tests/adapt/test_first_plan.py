@@ -200,7 +200,7 @@ SCRIPT = """
 
 
 @pytest.mark.parametrize("asked", ["plain", "report", "explain"])
-def test_a_short_script_on_a_calibrated_machine(tmp_path: Path, asked: str) -> None:
+def test_a_short_script_on_a_calibrated_machine_is_numpys(tmp_path: Path, asked: str) -> None:
     script = tmp_path / "short.py"
     script.write_text(textwrap.dedent(SCRIPT))
     start = textwrap.dedent(

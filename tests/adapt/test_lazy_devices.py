@@ -216,7 +216,9 @@ def test_a_calibrated_device_takes_part_without_being_asked_for_first(machine: M
     assert row["profile"]["origin"] == "measured"
 
 
-def test_it_is_opened_once_what_was_lost_without_it_is_what_opening_takes(machine: Machine) -> None:
+def test_a_device_is_opened_once_what_was_lost_without_it_is_what_opening_takes(
+    machine: Machine,
+) -> None:
     # 3.2 MB of memory at 10 MB/s, by the host's profile: opening pays at the fourth run
     machine.measured(open_seconds=1.2)
     first = machine.run(runs=3)

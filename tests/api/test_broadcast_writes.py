@@ -38,7 +38,7 @@ _WRITES: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("source", ["own", "read-only", "whole"])
 @pytest.mark.parametrize("floor", [0, 1000])
 @pytest.mark.parametrize("name", _WRITES)
-def test_writes_warn_once(name: str, floor: int, source: str) -> None:
+def test_writes_to_broadcast_arrays_warn_once(name: str, floor: int, source: str) -> None:
     def outcome(np_: Any, make: Any) -> Any:
         array = make(np.arange(40.0).reshape(40, 1) if source != "whole" else np.ones((40, 50)))
         if source == "read-only":

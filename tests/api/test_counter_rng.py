@@ -65,7 +65,7 @@ def word(halves: tuple[int, int]) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_known_answers(mode: str) -> None:
+def test_bits_are_those_of_threefrys_known_answers(mode: str) -> None:
     for at, key, expected in KNOWN:
         rng = Counter(0)
         rng.state = {**rng.state, "key": word(key), "position": word(at)}
@@ -132,7 +132,7 @@ def test_normals_and_exponentials_are_exact_to_a_few_ulp(dtype: Any) -> None:
         assert abs(e + math.log(whole)) <= 4 * eps * max(-math.log(whole), 0.25), (w, e)
 
 
-def test_the_longest_tails_and_the_middle() -> None:
+def test_normal_numbers_stay_finite_in_the_longest_tails() -> None:
     key = Counter(0).state["key"]
     seen = {"normal_float64": (-9.2, 9.2), "normal_float32": (-6.4, 6.4)}
     for name, (low, high) in seen.items():
@@ -311,7 +311,7 @@ def normal_cdf(x: Array) -> Array:
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_distributions(dtype: Any) -> None:
+def test_draws_follow_their_distributions(dtype: Any) -> None:
     n = 200_000
     rng = Counter(20)
     assert kolmogorov(rng.random(n, dtype), lambda x: x) < 1.95
@@ -325,7 +325,7 @@ def test_distributions(dtype: Any) -> None:
     assert abs((z[1:] * z[:-1]).mean()) < 4 / n**0.5
 
 
-def test_integers_are_uniform() -> None:
+def test_integers_of_a_range_are_uniform() -> None:
     counts = np.bincount(np.asarray(Counter(21).integers(10, size=100_000)), minlength=10)
     assert counts.size == 10
     assert ((counts - 10_000.0) ** 2 / 10_000).sum() < 27.9  # chi squared of 9, one of a thousand
@@ -353,7 +353,7 @@ def test_state_goes_with_the_counter() -> None:
     assert "position=" in repr(rng)
 
 
-def test_streams_are_apart() -> None:
+def test_streams_that_were_spawned_are_apart() -> None:
     rng = Counter(7)
     keys = {c.state["key"] for c in (*rng.spawn(3), *rng.spawn(3), rng)}
     assert len(keys) == 7
@@ -408,7 +408,7 @@ def test_threads_share_a_counter_without_repeats() -> None:
         ("integers", (0, 2), {"dtype": np.float64}),
     ],
 )
-def test_it_answers_as_numpys_generator_does(method: str, args: Any, kwargs: Any) -> None:
+def test_a_counter_answers_as_numpys_generator_does(method: str, args: Any, kwargs: Any) -> None:
     expected: Any = None
     error: Exception | None = None
     try:
@@ -435,7 +435,7 @@ def test_it_answers_as_numpys_generator_does(method: str, args: Any, kwargs: Any
                 assert first <= np.min(found) and np.max(found) <= last, (low, high)
 
 
-def test_out_is_filled() -> None:
+def test_an_out_array_is_filled() -> None:
     out = alight.zeros((2, 500))
     assert Counter(1).random(out=out) is out
     assert same(out, Counter(1).random((2, 500)))

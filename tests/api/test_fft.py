@@ -52,7 +52,7 @@ def everything_recorded() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", (*ONE, *SEVERAL))
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "int32"])
-def test_transforms_are_numpys(name: str, dtype: str) -> None:
+def test_results_of_transforms_are_numpys(name: str, dtype: str) -> None:
     function = getattr(np.fft, name)
     rng = np.random.default_rng(5)
     for shape in ((8,), (7,), (1,), (3, 4), (1, 5), (2, 3, 4)):
@@ -90,7 +90,7 @@ def test_a_filter_is_one_request() -> None:
 
 
 @pytest.mark.parametrize("name", ["fft", "rfft", "irfft", "ifft", "fft2", "irfftn"])
-def test_warnings_are_numpys(name: str) -> None:
+def test_warnings_of_transforms_are_numpys(name: str) -> None:
     function = getattr(np.fft, name)
     array = np.full((4, 7), 1e308)
     assert outcome(lambda: function(alight.asarray(array))) == outcome(lambda: function(array))

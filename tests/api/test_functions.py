@@ -341,7 +341,7 @@ def test_an_error_is_numpys(expression: str, mode: str) -> None:
         *("np.add(m, i, casting='unsafe')", "np.multiply(m, 2.5, out=i, casting='unsafe')"),
     ],
 )
-def test_it_is_recorded(expression: str) -> None:
+def test_a_function_of_the_table_is_recorded(expression: str) -> None:
     arguments = {name: holder(array) for name, array in inputs().items()}
     with alight.policy(floor=0, force="numpy"):
         pending = {name: array + 0 for name, array in arguments.items() if name != "b"}

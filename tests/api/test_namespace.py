@@ -49,7 +49,7 @@ def test_every_public_name_is_there(name: str) -> None:
     assert getattr(alight, name) is ours  # found once
 
 
-def test_signatures_are_numpys() -> None:
+def test_signatures_of_functions_are_numpys() -> None:
     for name in ("sum", "median", "concatenate", "take", "linspace", "cumsum", "einsum"):
         try:
             expected = inspect.signature(getattr(np, name))
@@ -93,7 +93,7 @@ def test_numpys_own_objects_stay_so() -> None:
         *("np.split(np.arange(4), 2)[1]", "np.modf(2.5)[0]", "np.histogram([1.0])[0]"),
     ],
 )
-def test_results_are_arrays(expression: str) -> None:
+def test_results_of_the_namespace_are_arrays(expression: str) -> None:
     assert is_array(eval(expression, {"np": alight}))
 
 
@@ -118,7 +118,7 @@ def test_what_arrays_cannot_hold_stays_numpys() -> None:
 
 
 class TestUfunc:
-    def test_methods(self) -> None:
+    def test_ufuncs_have_their_methods(self) -> None:
         a = alight.arange(6.0).reshape(2, 3)
         assert alight.add.reduce(a, axis=1).tolist() == [3.0, 12.0]
         assert alight.add.reduce(a, axis=None, initial=1).tolist() == 16.0
@@ -128,7 +128,7 @@ class TestUfunc:
         alight.add.at(a, (0, [0, 0]), 1)
         assert a[0, 0] == 2
 
-    def test_out_in_every_form(self) -> None:
+    def test_a_ufunc_takes_out_in_every_form(self) -> None:
         a, out = alight.arange(3.0), alight.zeros(3)
         assert alight.add(a, 1, out) is out and out.tolist() == [1, 2, 3]
         assert alight.add(a, 2, out=out) is out and out.tolist() == [2, 3, 4]
@@ -138,12 +138,12 @@ class TestUfunc:
         ndarray = np.zeros(3)
         assert alight.add(a, 1, out=ndarray) is ndarray and ndarray.tolist() == [1, 2, 3]
 
-    def test_pickle_and_equality(self) -> None:
+    def test_ufuncs_are_pickled_and_equal_numpys(self) -> None:
         assert pickle.loads(pickle.dumps(alight.add)) is alight.add
         assert alight.add == np.add and alight.abs is alight.absolute
         assert alight.add.resolve_dtypes((np.dtype("f4"), int, None))[-1] == np.float32
 
-    def test_frompyfunc(self) -> None:
+    def test_frompyfunc_makes_ufuncs_that_take_arrays(self) -> None:
         doubled = alight.frompyfunc(lambda x: 2 * x, 1, 1)
         assert doubled(alight.arange(3)).tolist() == [0, 2, 4]
 
@@ -181,7 +181,7 @@ class TestConversion:
         with pytest.raises(ValueError, match="read-only"):
             fixed[0] = 1
 
-    def test_dlpack_both_ways(self) -> None:
+    def test_dlpack_shares_memory_both_ways(self) -> None:
         a = alight.arange(4.0)
         theirs = np.from_dlpack(a)
         # NumPy 2.1 gives what nobody may write, of its own arrays too.
@@ -193,7 +193,7 @@ class TestConversion:
         assert is_array(back) and back.tolist() == [0, 1, 2]
         assert alight.from_dlpack(a).tolist() == a.tolist()
 
-    def test_nested_sequences_of_arrays(self) -> None:
+    def test_nested_sequences_of_arrays_become_one_array(self) -> None:
         a = alight.arange(3)
         for module in (alight, np):
             assert module.array([a, [7, 8, 9]]).tolist() == [[0, 1, 2], [7, 8, 9]]
@@ -201,19 +201,19 @@ class TestConversion:
         assert np.asarray(a, dtype=float).dtype == np.float64
         assert np.array(a, ndmin=2, order="F").shape == (1, 3)
 
-    def test_like(self) -> None:
+    def test_like_makes_arrays_of_ours(self) -> None:
         a = alight.arange(3)
         assert is_array(np.asarray([1, 2], like=a)) and is_array(np.zeros(3, like=a))
         assert is_array(alight.zeros(3, like=a))
 
-    def test_device(self) -> None:
+    def test_creation_takes_cpu_as_its_only_device(self) -> None:
         assert alight.zeros(3, device="cpu").device == "cpu"
         assert alight.asarray([1], device=None).device == "cpu"
         for call in (alight.zeros, alight.asarray, alight.zeros_like):
             with pytest.raises(ValueError, match="nowhere"):
                 call(alight.arange(2) if call is alight.zeros_like else 2, device="nowhere")
 
-    def test_ndarray_makes_arrays(self) -> None:
+    def test_ndarray_of_the_namespace_makes_arrays(self) -> None:
         assert alight.ndarray((2, 3), np.int16).shape == (2, 3)
         buffer = bytearray(16)
         a = alight.ndarray((2,), float, buffer)
@@ -252,7 +252,7 @@ class TestRandom:
 
 
 class TestStandard:
-    def test_namespace(self) -> None:
+    def test_an_array_names_its_namespace_and_the_standard(self) -> None:
         a = alight.arange(3)
         assert a.__array_namespace__() is alight
         assert alight.__array_api_version__ == "2025.12"
@@ -260,7 +260,7 @@ class TestStandard:
         assert info.devices() == ("cpu",) and info.default_device() == "cpu"
         assert info.capabilities()["boolean indexing"] is True
 
-    def test_sorting_downwards(self) -> None:
+    def test_sort_and_argsort_sort_downwards(self) -> None:
         a = alight.asarray([2, 3, 1, 3])
         assert alight.sort(a, descending=True).tolist() == [3, 3, 2, 1]
         assert alight.argsort(a, descending=True).tolist() == [1, 3, 0, 2]
@@ -327,7 +327,7 @@ class TestMemory:
 
 class TestFlags:
     @pytest.mark.parametrize("expression", ["a", "a.T", "a[:, 1]", "a[::-1]", "a[:0]", "a[0, 0]"])
-    def test_they_are_numpys(self, expression: str) -> None:
+    def test_flags_of_arrays_are_numpys(self, expression: str) -> None:
         ours = eval(expression, {"a": alight.array(np.arange(6.0).reshape(2, 3))}).flags
         theirs = np.asarray(eval(expression, {"a": np.arange(6.0).reshape(2, 3).copy()})).flags
         for name in ("C", "F", "W", "A", "X", "FNC", "FORC", "B", "CA", "FA"):

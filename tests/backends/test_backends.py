@@ -222,7 +222,7 @@ def test_fill_copy_and_memory(rig: Rig) -> None:
     rig.backend.free(rig.device, buffer)
 
 
-def test_empty_arrays_and_scalars(rig: Rig) -> None:
+def test_empty_arrays_and_scalars_are_computed(rig: Rig) -> None:
     for x in (np.empty((0, 3), rig.float), np.array(2.5, rig.float)):
         group = loop([layout_of(x), layout_of(x)], "multiply")
         for implementation in all_implementations(rig.device):

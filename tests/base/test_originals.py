@@ -89,7 +89,7 @@ def body(x: Any, y: Any) -> Any:
     return x[:, 1:] - y[:, :-1]
 
 
-def test_it_is_another_module() -> None:
+def test_the_package_has_a_numpy_of_its_own() -> None:
     from alight._src.base.originals import np as own
 
     assert isinstance(own, types.ModuleType) and own is not np and own.ndarray is np.ndarray

@@ -164,7 +164,9 @@ def test_expressions_say_what_the_functions_do(tmp_path: Path) -> None:
         (lambda x: np.where(np.arange(x.size) == 70_000, np.nan, x), None, math.inf),
     ],
 )
-def test_comparing_finds(change: Any, apart: str | None, error: float, tmp_path: Path) -> None:
+def test_comparing_finds_what_is_apart(
+    change: Any, apart: str | None, error: float, tmp_path: Path
+) -> None:
     want = np.linspace(1.0, 2.0, 100_000)
     np.save(tmp_path / "reference.0.npy", want)
     found, eps = compare((change(want),), str(tmp_path / "reference"), set(), "float64")
@@ -193,7 +195,7 @@ LIMIT = Bandwidth(
 )
 
 
-def test_knee_and_limits() -> None:
+def test_bandwidth_has_a_limit_on_each_side_of_the_knee() -> None:
     assert LIMIT.memory == 10e9
     assert LIMIT.knee == 1 << 25
     assert LIMIT.limit(1 << 30) == pytest.approx(12.5e9)
@@ -761,7 +763,7 @@ def test_first_calls_are_counted() -> None:
 
 # 5 s to calibrate and 4 s to measure the memory.
 @pytest.mark.slow
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command_times_and_writes_its_rows(tmp_path: Path) -> None:
     chosen = ("--only", "softmax,cha*", "--sizes", "2^10", "--dtypes", "float64")
     # The rows end by their turns, long before that: minutes under which none is left out when the
     # machine is busy.

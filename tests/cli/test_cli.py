@@ -50,7 +50,7 @@ def script(folder: Path, text: str = "") -> None:
     (folder / "script.py").write_text(textwrap.dedent(text or default))
 
 
-def test_version_and_help(tmp_path: Path) -> None:
+def test_version_and_help_are_printed(tmp_path: Path) -> None:
     assert printed(tmp_path, "--version").startswith("alight ")
     text = printed(tmp_path, "--help")
     assert "..." not in text.partition("Commands:")[2]  # each says it in one line
@@ -146,7 +146,7 @@ def test_report_prints_a_saved_one(tmp_path: Path) -> None:
     assert "is not JSON" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_devices_and_doctor(tmp_path: Path) -> None:
+def test_devices_and_doctor_print_what_is_there(tmp_path: Path) -> None:
     assert "cpu" in printed(tmp_path, "devices")
     devices = loaded(tmp_path, "devices", "--json")["devices"]
     assert devices[0]["id"] == "cpu" and devices[0]["profile"] is None

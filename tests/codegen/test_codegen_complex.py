@@ -160,7 +160,7 @@ def test_bits_stay_with_threads_and_alignment(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("force", [None, "cpu:generated"])
-def test_programs_equal_numpy(force: str | None) -> None:
+def test_programs_of_complex_numbers_equal_numpy(force: str | None) -> None:
     array = numbers("complex64", (300, 400), 4)
     with alight.policy(force=force, floor=0):
         x = alight.asarray(array)

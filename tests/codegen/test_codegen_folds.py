@@ -141,7 +141,7 @@ def test_sums_are_as_accurate_as_their_tree(name: str) -> None:
         assert abs(float(total) - math.fsum(wide)) <= allowed
 
 
-def test_float32_sums_err_no_more_than_twice_as_much_as_numpys() -> None:
+def test_float32_sums_are_off_by_twice_as_much_as_numpys_at_most() -> None:
     for shape, axes in (((1 << 20,), (0,)), ((50, 20_000), (1,)), ((20_000, 50), (0,))):
         ours, numpys = [], []
         for seed in range(8):

@@ -108,7 +108,7 @@ def test_nothing_is_kept_in_an_output_that_is_written_too_early() -> None:
     assert_rows(group, [x])
 
 
-def test_narrow_inputs_and_masks_of_rows() -> None:
+def test_rows_take_narrow_inputs_and_masks() -> None:
     x, scale = values_for(np.dtype("f4"), (7, 200), 1), values_for(np.dtype("f4"), (7, 1), 2)
     bias, one = values_for(np.dtype("f4"), (200,), 3), np.array(0.5, "f4")
     rows = Rows((1,), x, scale, bias, one)

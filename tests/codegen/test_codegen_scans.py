@@ -46,7 +46,7 @@ def test_every_scan_has_the_bits_of_numpys(name: str) -> None:
             assert_scans(scan_group(array, ops, axis), array)
 
 
-def test_scans_in_every_layout_along_every_axis() -> None:
+def test_scans_equal_numpys_in_every_layout_along_every_axis() -> None:
     ops = [OPS["cumsum"], OPS["accumulate_minimum"]]
     for shape in ((3, 5, 7), (1, 520, 2), (2, 3, 600)):
         for array in layouts(values_for(np.dtype("f8"), shape, 7)):
@@ -54,7 +54,7 @@ def test_scans_in_every_layout_along_every_axis() -> None:
                 assert_scans(scan_group(array, ops, axis), array)
 
 
-def test_scans_of_special_values() -> None:
+def test_scans_of_special_values_equal_numpys() -> None:
     array = np.resize([-0.0, 1.0, np.inf, -1.0, np.nan, 2.0, -np.inf], (9, 30))
     array[:, 0] = -0.0
     with np.errstate(all="ignore"):

@@ -283,7 +283,7 @@ def test_packs_apart_meet_every_element(ahead: int) -> None:
 
 
 @needs_compiler
-def test_folds_in_every_layout_with_masks_and_initial_values() -> None:
+def test_folds_have_the_hosts_bits_in_every_layout_with_masks_and_initial_values() -> None:
     mask = np.random.default_rng(1).random((6, 40)) < 0.5
     for values in layouts(values_for(np.dtype("float32"), (6, 40), 5)):
         for axes in ((0,), (1,), (0, 1)):
@@ -294,7 +294,7 @@ def test_folds_in_every_layout_with_masks_and_initial_values() -> None:
 
 
 @needs_compiler
-def test_special_values_fold_as_on_the_host() -> None:
+def test_folds_of_special_values_have_the_hosts_bits() -> None:
     values = np.tile(np.array([0.0, -0.0, np.inf, 3.0, np.nan, -np.inf], np.float32), (40, 30))
     values[1:4, 2] = 1.0
     for axes in ((0,), (1,)):
@@ -342,7 +342,7 @@ def test_roots_and_quotients_of_every_size_are_the_hosts() -> None:
 
 
 @needs_compiler
-def test_scans_equal_numpys() -> None:
+def test_scans_on_cuda_equal_numpys() -> None:
     for dtype in ("int32", "float32"):
         for shape, axis in (((3, 2600), 1), ((50, 40), 0)):
             values = values_for(np.dtype(dtype), shape, 7)

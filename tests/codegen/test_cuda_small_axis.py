@@ -196,7 +196,7 @@ def test_programs_of_short_folds_have_the_bits_of_the_hosts() -> None:
 
 
 @needs_nvrtc
-def test_short_folds_compile(request: pytest.FixtureRequest) -> None:
+def test_folds_along_short_axes_compile(request: pytest.FixtureRequest) -> None:
     full = request.config.getoption("--full")
     points = np.zeros((1024, 3), np.float32)
     groups = [distances(points, points, True), nearest(np.zeros((1 << 12, 8)))[0]]

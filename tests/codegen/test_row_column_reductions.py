@@ -169,7 +169,7 @@ def test_chunks_of_rows_are_shared_whole() -> None:
 
 
 @pytest.mark.parametrize("force", [None, "cpu:generated", "numpy"])
-def test_programs_equal_numpy(force: str | None) -> None:
+def test_programs_of_rows_and_columns_equal_numpy(force: str | None) -> None:
     array = values_for(np.dtype("f8"), (700, 90), 4)
 
     def program(x: Any) -> tuple[Any, ...]:

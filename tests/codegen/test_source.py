@@ -60,7 +60,7 @@ def test_every_gap_of_wgsl_says_what_is_missing() -> None:
 
 
 @needs_nvrtc
-def test_cuda_compiles(request: pytest.FixtureRequest) -> None:
+def test_every_op_compiles_in_cuda_c(request: pytest.FixtureRequest) -> None:
     full = request.config.getoption("--full")
     sample = ("float32", "float64-float64", "int8-int8", "uint64-uint64", "bool-bool", "complex64")
     sample += ("uint32-uint64-uint64",)
@@ -162,7 +162,7 @@ def test_what_is_rare_is_a_branch() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 0.1, 1e-45, 3e38, np.inf, -np.inf, np.nan, 2.0**-149])
-def test_literals_are_exact(value: float) -> None:
+def test_literals_of_float32_are_exact(value: float) -> None:
     text = CUDA.literal(constant(value, "float32").value, "float32")
     if np.isfinite(value):
         got = np.float32(text.strip("()").removesuffix("f"))

@@ -51,7 +51,7 @@ def load_with(tmp_path: Path, toml: str = "", **environ: str) -> Config:
     return load({"ALIGHT_CONFIG": str(file), **environ})
 
 
-def test_defaults(tmp_path: Path) -> None:
+def test_settings_have_their_defaults(tmp_path: Path) -> None:
     settings = load_with(tmp_path)
     own = settings.policy
     assert (own.devices, own.force, dict(own.floor)) == (None, None, {})

@@ -73,7 +73,7 @@ def allowed(op: Op, dtype: np.dtype[Any], loop: str) -> float:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_ufuncs_equal_numpy(mode: str, loop: str, sample: Sample) -> None:
+def test_ufuncs_of_every_loop_equal_numpy(mode: str, loop: str, sample: Sample) -> None:
     findings = Findings()
     values = points(tuple(loop))
     thirds = {"one axis": "one axis", "empty": "empty"}  # what others do not broadcast against
@@ -137,7 +137,7 @@ def _cast_is_open(values: Any, target: np.dtype[Any]) -> Any:
 
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize("source", NATIVE)
-def test_casts_equal_numpy(mode: str, source: str, sample: Sample) -> None:
+def test_casts_between_dtypes_equal_numpy(mode: str, source: str, sample: Sample) -> None:
     findings = Findings()
     values = points((source,))[0]
     for name in LAYOUTS:

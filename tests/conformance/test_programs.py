@@ -28,7 +28,9 @@ def check(mode: str, programs: list[str], sample: Sample, share: float = 1.0) ->
 
 
 @parts(MOVEMENT)
-def test_moved_elements_and_what_they_alias(mode: str, part: list[str], sample: Sample) -> None:
+def test_moved_elements_and_what_they_alias_are_numpys(
+    mode: str, part: list[str], sample: Sample
+) -> None:
     check(mode, [f"r = {text}" for text in part], sample)
     # Whether the result is a view shows when it is written to; so does whether it may be.
     first = "p = r[0] if isinstance(r, (tuple, list)) else r"
@@ -41,12 +43,14 @@ def test_moved_elements_and_what_they_alias(mode: str, part: list[str], sample: 
 
 
 @parts(VALUES)
-def test_values_of_expressions(mode: str, part: list[str], sample: Sample) -> None:
+def test_values_of_expressions_are_numpys(mode: str, part: list[str], sample: Sample) -> None:
     check(mode, [f"r = {text}" for text in part], sample)
 
 
 @parts(STATEMENTS)
-def test_statements_in_place(mode: str, part: list[str], sample: Sample) -> None:
+def test_statements_in_place_leave_what_numpys_do(
+    mode: str, part: list[str], sample: Sample
+) -> None:
     check(mode, part, sample)
     before = "a = a + 1; i = i * 2; o = a[1:]; p = a + b; o2 = i.T\n"
     check(mode, [f"{before}{text}\nz = a * 2" for text in part], sample, 0.5)

@@ -118,7 +118,9 @@ def cases(
 
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("dtype", NATIVE)
-def test_reductions_equal_numpy(mode: str, dtype: str, name: str, sample: Sample) -> None:
+def test_reductions_of_every_layout_equal_numpy(
+    mode: str, dtype: str, name: str, sample: Sample
+) -> None:
     findings = Findings()
     plain, ours = make(values(dtype), name)
     share = 0.08 if name == "C" else 0.015
@@ -133,7 +135,9 @@ def test_reductions_equal_numpy(mode: str, dtype: str, name: str, sample: Sample
 
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("dtype", NATIVE)
-def test_scans_equal_numpy(mode: str, dtype: str, name: str, sample: Sample) -> None:
+def test_scans_of_every_layout_equal_numpy(
+    mode: str, dtype: str, name: str, sample: Sample
+) -> None:
     findings = Findings()
     plain, ours = make(values(dtype), name)
     share = 0.4 if name == "C" else 0.12

@@ -196,7 +196,7 @@ def check(mode: str, programs: list[str], states: tuple[dict[str, Any], ...]) ->
     findings.check()
 
 
-def test_warnings_are_numpys(mode: str) -> None:
+def test_warnings_of_programs_are_numpys(mode: str) -> None:
     with np.errstate(divide="warn", over="warn", invalid="warn", under="ignore"):
         check(mode, [LATER.format(text) for text in PROGRAMS], ({},))
 

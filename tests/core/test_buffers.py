@@ -207,7 +207,7 @@ def test_cycles_and_errors_give_it_back() -> None:
     assert kept_bytes() == LARGE * 8
 
 
-def test_threads_at_once() -> None:
+def test_memory_of_several_threads_is_apart() -> None:
     wrong: list[int] = []
 
     def work(number: int) -> None:
@@ -268,7 +268,7 @@ def test_results_outlive_their_program() -> None:
     assert (done.returncode, done.stderr, done.stdout.split()) == (0, "", ["262144.0"])
 
 
-def test_tracemalloc_sees_results() -> None:
+def test_tracemalloc_sees_the_memory_of_results() -> None:
     tracemalloc.start()
     try:
         data = fresh(LARGE)

@@ -265,7 +265,7 @@ def test_value_keeps_what_it_is_given(core: Any) -> None:
     assert repr(second).endswith("constant float64[16]>") and "data" in repr(concrete(core))
 
 
-def test_sole_counts_exactly(core: Any) -> None:
+def test_sole_counts_holders_of_a_value_exactly(core: Any) -> None:
     sole = core.sole
     value = concrete(core)
     assert sole(value, 0) and sole(value, 0, 0)
@@ -301,7 +301,7 @@ def test_sole_of_what_a_storage_holds(core: Any) -> None:
     assert core.sole(value, 1) and not core.sole(value, 0)
 
 
-def test_pending_storages_oldest_first(core: Any) -> None:
+def test_pending_storages_come_oldest_first(core: Any) -> None:
     before = core.pending_storages()
     assert [s for s in before if s.value.op is None] == []
 
@@ -332,7 +332,7 @@ def test_pending_storages_oldest_first(core: Any) -> None:
     assert listed() == many
 
 
-def test_cycles_are_collected(core: Any) -> None:
+def test_cycles_through_values_are_collected(core: Any) -> None:
     class Held:
         pass
 
@@ -431,7 +431,7 @@ def churn(core: Any, rounds: int) -> None:
         repr(value), value.site, value.data.exported
 
 
-def test_nothing_leaks(core: Any) -> None:
+def test_values_and_storages_leak_nothing(core: Any) -> None:
     kernels.settle()  # what tests before asked for is compiled in the background
     churn(core, 400)
     gc.collect()

@@ -493,7 +493,7 @@ def test_arrays_are_made_bare_and_not_hashed(world: World) -> None:
         world.core.set_operators({})
 
 
-def test_subclasses_override_operators(world: World) -> None:
+def test_subclasses_of_arrays_override_operators(world: World) -> None:
     class Louder(world.Array):  # type: ignore[name-defined, misc]
         __slots__ = ()
 
@@ -559,7 +559,7 @@ def test_another_threads_error_state_is_not_recorded(monkeypatch: pytest.MonkeyP
     assert seen and seen[0] is not states[0]
 
 
-def test_recording_leaks_nothing(world: World) -> None:
+def test_recording_and_dropping_leaks_nothing(world: World) -> None:
     world.ops["add"].weak[(world.layout, float)] = (world.layout, world.scalar)
     a = world.array()
 

@@ -368,7 +368,7 @@ def test_short_kernels_stay_on_one_thread(pool: Any) -> None:
     assert 0 < run.seconds < 1.0
 
 
-def test_threads_that_meet(pool: Any) -> None:
+def test_a_round_trip_between_threads_is_timed(pool: Any) -> None:
     pool.set_threads(1)
     assert pool.round_trip() == 0.0
     pool.set_threads(3)

@@ -335,7 +335,7 @@ def test_the_first_run_of_a_kernel_is_the_one_marked() -> None:
     assert [row["first_run"] for row in report().to_dict()["decisions"]] == [True, False]
 
 
-def test_saved_forms(tmp_path: Path) -> None:
+def test_a_report_is_saved_in_the_form_of_its_name(tmp_path: Path) -> None:
     made = full()
     for name, start in (("r.json", "{"), ("r.txt", "alight "), ("r.html", "<!doctype html>")):
         made.save(tmp_path / name)

@@ -370,7 +370,7 @@ def test_numpy_warns_of_nothing_else(op: Op, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["sum", "min", "max", "cumsum", "all", "any"])
-def test_nor_of_folds(name: str, dtype: str) -> None:
+def test_folds_raise_what_their_op_says_at_most(name: str, dtype: str) -> None:
     op, values = OPS[name], specials(dtype)
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -417,7 +417,7 @@ def test_moves_warn_of_nothing_and_casts_of_floats_alone(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_nor_do_sums_warn_of_nans_that_came_of_no_infinity(dtype: str) -> None:
+def test_sums_warn_of_no_nan_that_came_of_no_infinity(dtype: str) -> None:
     rng = np.random.default_rng(1)
     for _ in range(500):
         some = rng.choice(specials(dtype), 5)

@@ -164,7 +164,7 @@ EXAMPLES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[], Any]]] =
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_references_are_numpy(name: str) -> None:
+def test_references_of_ops_are_numpys(name: str) -> None:
     operands, attrs, expected = EXAMPLES[name]
     actual = OPS[name].reference(*operands, **attrs)
     np.testing.assert_array_equal(actual, expected())

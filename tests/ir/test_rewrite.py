@@ -85,14 +85,14 @@ def test_what_nobody_needs_goes(b: Builder) -> None:
     assert names(b.graph(b.add("add", 0, 1))) == ["add"]
 
 
-def test_creations_stay_apart(b: Builder) -> None:
+def test_creations_that_are_alike_stay_apart(b: Builder) -> None:
     x = b.add("zeros", layout=SQUARE, shape=(4, 6))
     y = b.add("zeros", layout=SQUARE, shape=(4, 6))
     assert names(b.graph(b.add("add", x, y))) == ["zeros", "zeros", "add"]
 
 
 @pytest.mark.parametrize("name", ["copy", "positive", "conjugate"])
-def test_same_bytes(b: Builder, name: str) -> None:
+def test_an_op_that_keeps_the_bytes_goes(b: Builder, name: str) -> None:
     x = b.add(name, 0)
     assert names(b.graph(b.add("exp", x))) == ["exp"]
     assert names(b.graph(b.add("exp", x), x)) == ["copy" if name == "copy" else name, "exp"]
@@ -116,7 +116,9 @@ def test_same_bytes_spares_copies_of_windows_and_other_orders(b: Builder) -> Non
         ("f4", "f8", "i4", 2), ("i1", "f4", "u1", 2), ("f4", "c8", "f8", 2), ("i4", "?", "i4", 2),
     ],
 )  # fmt: skip
-def test_cast_of_cast(start: str, middle: str, end: str, left: int) -> None:
+def test_a_cast_of_a_cast_is_one_where_no_value_differs(
+    start: str, middle: str, end: str, left: int
+) -> None:
     b = Builder(make_layout(np.dtype(start), (4, 6)))
     graph = b.graph(b.add("square", b.cast(b.cast(0, middle), end)))
     with np.errstate(all="ignore"):
@@ -135,7 +137,7 @@ def test_merged_casts_are_exact_on_every_value() -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("negative", F8), ("invert", I4), ("conjugate", F8)])
-def test_twice_is_nothing(name: str, dtype: np.dtype) -> None:
+def test_an_inverse_of_itself_goes_where_it_stands_twice(name: str, dtype: np.dtype) -> None:
     b = Builder(make_layout(dtype, (4, 6)))
     assert names(b.graph(b.add("square", b.add(name, b.add(name, 0))))) == ["square"]
 
@@ -154,14 +156,14 @@ def test_twice_is_nothing_for_bools_only() -> None:
 
 
 @pytest.mark.parametrize("name", ["absolute", "floor", "ceil", "trunc", "rint"])
-def test_twice_is_once(b: Builder, name: str) -> None:
+def test_an_idempotent_op_stands_once(b: Builder, name: str) -> None:
     twice = b.add(name, b.add(name, 0))
     assert names(b.graph(b.add("exp", twice))) == [name, "exp"]
     assert names(b.graph(twice)) == [name]
 
 
 @pytest.mark.parametrize("name", ["absolute", "fabs", "square"])
-def test_sign_is_lost(b: Builder, name: str) -> None:
+def test_an_op_that_loses_the_sign_takes_the_negated(b: Builder, name: str) -> None:
     assert names(b.graph(b.add(name, b.add("negative", 0)))) == [name]
 
 
@@ -170,25 +172,25 @@ def test_sign_of_unsigned_is_not_lost() -> None:
     assert names(b.graph(b.add("absolute", b.add("negative", 0)))) == ["negative", "absolute"]
 
 
-def test_add_of_negative(b: Builder) -> None:
+def test_an_addition_of_a_negative_is_a_subtraction(b: Builder) -> None:
     minus = b.add("negative", 1)
     assert names(b.graph(b.add("add", 0, minus))) == ["subtract"]
     assert names(b.graph(b.add("subtract", 0, minus))) == ["add"]
     assert names(b.graph(b.add("add", minus, 0))) == ["negative", "add"]
 
 
-def test_view_of_view(b: Builder) -> None:
+def test_a_view_of_a_view_is_one_view(b: Builder) -> None:
     inner = b.view(0, np.s_[1:, ::-1])
     graph = b.graph(b.add("exp", b.view(inner, np.s_[1, 1::2])))
     assert names(graph) == ["view", "exp"]
 
 
-def test_whole_view(b: Builder) -> None:
+def test_a_view_of_the_whole_goes(b: Builder) -> None:
     assert names(b.graph(b.add("exp", b.view(0, np.s_[...])))) == ["exp"]
     assert names(b.graph(b.view(0, np.s_[...]))) == ["view"]
 
 
-def test_whole_write(b: Builder) -> None:
+def test_a_write_of_the_whole_is_its_value(b: Builder) -> None:
     value = b.add("exp", 1)
     graph = b.graph(b.write(0, np.s_[...], value))
     assert names(graph) == ["exp"]
@@ -204,7 +206,7 @@ def test_whole_write_of_what_must_stay_apart(b: Builder) -> None:
     assert names(b.graph(part)).count("write") == 1
 
 
-def test_read_of_written(b: Builder) -> None:
+def test_a_read_of_what_was_written_is_the_value(b: Builder) -> None:
     value = b.add("exp", b.view(1, np.s_[1:3]))
     written = b.write(0, np.s_[1:3], value)
     again = b.add("negative", b.view(written, np.s_[1:3]))
@@ -217,7 +219,7 @@ def test_read_of_written(b: Builder) -> None:
     assert names(b.graph(total, other)).count("view") == 3
 
 
-def test_read_of_repeated() -> None:
+def test_a_read_of_one_repeated_element_is_that_element() -> None:
     b = Builder(SQUARE, make_layout(F8, (4, 6), (0, 0)), make_layout(F8, (4, 6), (8, 32)))
     filled = b.add("copy", 1, layout=SQUARE)
     assert names(b.graph(b.add("add", 0, filled))) == ["add"]
@@ -226,7 +228,7 @@ def test_read_of_repeated() -> None:
     assert names(b.graph(filled, b.add("multiply", filled, 0))) == ["copy", "multiply"]
 
 
-def test_write_over_write(b: Builder) -> None:
+def test_a_write_over_a_write_leaves_the_last(b: Builder) -> None:
     first = b.write(0, np.s_[1:3], b.add("exp", b.view(1, np.s_[1:3])))
     again = b.write(first, np.s_[1:3], b.add("negative", b.view(first, np.s_[1:3])))
     assert names(b.graph(again)) == ["view", "exp", "negative", "write"]
@@ -289,7 +291,7 @@ def test_long_graphs_take_linear_work_and_no_stack() -> None:
     assert lines[1] / lines[0] < 15, lines
 
 
-def test_faults_are_found() -> None:
+def test_faults_of_a_graph_are_found() -> None:
     add, view, exp = OPS["add"], OPS["view"], OPS["exp"]
     small = make_layout(F4, (2,))
     bad = [

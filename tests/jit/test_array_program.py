@@ -49,7 +49,7 @@ def test_a_traced_call_is_run_again_on_other_arrays(force: str) -> None:
     assert kept_or_hosted(made, 3)
 
 
-def test_several_results_in_the_form_of_the_body() -> None:
+def test_several_results_have_the_form_that_the_body_gave_them() -> None:
     made: Any = alight.jit(two)
     x, y = drawn(1)
     with alight.policy(force="sim:0", floor=0):

@@ -89,7 +89,7 @@ def same(folder: Path, before: str, body: str) -> None:
     assert actual[0] == expected[0] and expected[0], actual[1]
 
 
-def test_arguments_and_results(folder: Path) -> None:
+def test_packages_are_given_ndarrays_and_give_arrays_back(folder: Path) -> None:
     same(
         folder,
         "from functools import partial\nfrom outside import show",
@@ -169,7 +169,7 @@ def test_results_of_classes_that_take_more_than_their_items(folder: Path) -> Non
     )
 
 
-def test_scalars_repeat_sequences(folder: Path) -> None:
+def test_scalars_of_a_body_repeat_sequences(folder: Path) -> None:
     same(
         folder,
         "",

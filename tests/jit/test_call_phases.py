@@ -156,7 +156,7 @@ def test_calls_end_up_one_way_and_stay_there(phase: Phase) -> None:
     assert after(phase) <= forced if phase in forced else not after(phase) & forced
 
 
-def test_kinds_of_phases() -> None:
+def test_kinds_of_phases_do_not_overlap() -> None:
     assert not OPEN & (NUMPYS | OURS | SETTLED) and not NUMPYS & OURS
     assert not SETTLED & RACES and not RACES & LACKING
     for phase, way in WAYS.items():

@@ -94,7 +94,7 @@ BODIES = (
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("body", BODIES)
-def test_contents_are_numpys(body: Callable[..., Any], size: int, policy: str) -> None:
+def test_contents_of_arguments_are_numpys(body: Callable[..., Any], size: int, policy: str) -> None:
     jitted = alight.jit(body)
     draw = np.random.default_rng(size)
     for call in range(12):
@@ -136,7 +136,9 @@ def _mirrors(a: Any, b: Any) -> Any:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("body", (_shifts, _mirrors))
-def test_arguments_that_overlap(body: Callable[..., Any], policy: str) -> None:
+def test_arguments_that_overlap_end_with_numpys_contents(
+    body: Callable[..., Any], policy: str
+) -> None:
     jitted = alight.jit(body)
     for places in (np.s_[1:], np.s_[:-1]), (np.s_[:-1], np.s_[-2::-1]), (np.s_[1:], np.s_[1:]):
         for call in range(8):

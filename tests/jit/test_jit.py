@@ -272,7 +272,7 @@ def overlapping(a: Any, b: Any) -> Any:
         lambda x: (x[:6], x[4:10].astype(x.dtype)),
     ],
 )
-def test_arguments_that_overlap(mode: str, make: Any) -> None:
+def test_arguments_that_overlap_are_seen_in_each_other(mode: str, make: Any) -> None:
     agree(overlapping, *make(np.arange(12.0)))
 
 
@@ -366,7 +366,7 @@ def test_what_is_written_into_a_copy_is_in_no_argument(mode: str, function: Any)
         ("a.T.real[...] = 1.0", "assignment destination is read-only"),
     ],
 )
-def test_read_only_arguments(mode: str, statement: str, words: str) -> None:
+def test_arguments_that_are_read_only_refuse_writes(mode: str, statement: str, words: str) -> None:
     names: dict[str, Any] = {"np": np}
     exec(f"def function(a):\n    {statement}\n    return a * 2", names)
     jitted = alight.jit(names["function"])
@@ -480,7 +480,7 @@ class Model:
         return self.state.sum()
 
 
-def test_methods(mode: str) -> None:
+def test_methods_can_be_jitted(mode: str) -> None:
     model = Model()
     assert [float(model.step(np.ones(4))) for _ in range(3)] == [8.0, 16.0, 24.0]
     assert isinstance(Model.step, Jitted)
@@ -537,7 +537,7 @@ def test_globals_can_be_assigned(mode: str) -> None:
     assert before + 4 == COUNT
 
 
-def test_closures_and_nested_functions(mode: str) -> None:
+def test_closures_and_nested_functions_are_jitted_too(mode: str) -> None:
     scale = 2.0
 
     def inner(x: Any) -> Any:
@@ -552,7 +552,7 @@ def test_closures_and_nested_functions(mode: str) -> None:
     agree(function, np.arange(3.0))
 
 
-def test_recursion(mode: str) -> None:
+def test_a_jitted_function_may_call_itself(mode: str) -> None:
     namespace: dict[str, Any] = {"np": np}
     exec("def f(x, n):\n    return x if n == 0 else f(x * 2, n - 1) + np.ones(x.shape)", namespace)
     plain = namespace["f"]
@@ -562,7 +562,7 @@ def test_recursion(mode: str) -> None:
         same(jitted(np.arange(3.0), 4), want)
 
 
-def test_a_jitted_function_inside_another(mode: str) -> None:
+def test_a_jitted_function_may_call_another(mode: str) -> None:
     inner = alight.jit(chain)
 
     def outer(a: Any) -> Any:
@@ -572,7 +572,7 @@ def test_a_jitted_function_inside_another(mode: str) -> None:
     agree(outer, np.arange(3.0))
 
 
-def test_named_tuples_keywords_and_defaults(mode: str) -> None:
+def test_named_tuples_keywords_and_defaults_are_kept(mode: str) -> None:
     Pair = namedtuple("Pair", "left right")
 
     def function(a: Any, *rest: Any, scale: float = 2.0, **more: Any) -> Any:
@@ -582,7 +582,7 @@ def test_named_tuples_keywords_and_defaults(mode: str) -> None:
     agree(function, np.arange(3.0), np.ones(2), scale=3.0, shift=np.ones(2))
 
 
-def test_our_arrays_in_our_arrays_out(mode: str) -> None:
+def test_arrays_of_ours_as_arguments_give_arrays_of_ours(mode: str) -> None:
     x = alight.asarray(np.arange(4.0))
     other = np.ones(4)
 
@@ -618,7 +618,7 @@ def test_errors_are_numpys_at_the_users_line(mode: str) -> None:
         assert x[0] == 7  # what was assigned before is in the caller's memory
 
 
-def test_the_right_number_of_arguments(mode: str) -> None:
+def test_a_wrong_number_of_arguments_is_an_error(mode: str) -> None:
     with pytest.raises(TypeError, match=r"chain\(\) missing 1 required positional argument: 'b'"):
         alight.jit(chain)(np.ones(2))
 
@@ -760,7 +760,7 @@ def test_what_jit_does_not_take_is_told() -> None:
         asked(chain, pure="no")
 
 
-def test_generators_are_refused() -> None:
+def test_generators_and_coroutines_are_refused() -> None:
     def generator() -> Any:
         yield 1
 
@@ -781,7 +781,7 @@ def test_the_face_of_the_function() -> None:
     assert copy.deepcopy(jitted) is jitted
 
 
-def test_threads(mode: str) -> None:
+def test_threads_may_call_one_jitted_function(mode: str) -> None:
     jitted = alight.jit(chain)
     failures: list[BaseException] = []
 
@@ -804,7 +804,7 @@ def test_threads(mode: str) -> None:
         raise failures[0]
 
 
-def test_a_race_that_another_thread_ended_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_may_be_ended_by_another_thread_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
     a, b = np.random.default_rng(1).random((2, 4096))
@@ -939,7 +939,7 @@ def pure_outer(x: Any, n: int = 2) -> Any:
 
 
 @pytest.mark.parametrize("function", [chain, softmax, pure_outer, in_place, statistics, heat])
-def test_proven_pure(function: Any) -> None:
+def test_bodies_that_only_compute_are_proven_pure(function: Any) -> None:
     proof = prove(function)
     assert proof.pure, proof.reason
     assert (proof.ops is None) == (function is heat)
@@ -1155,7 +1155,7 @@ def test_a_function_that_is_called_often_is_looked_into_once() -> None:
 
 
 # ------------------------------------------------------------------------------ guards
-def test_guards_on_globals_closures_and_attributes(
+def test_guards_see_changed_globals_closures_and_attributes(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offset = 1.0
@@ -1233,7 +1233,7 @@ def test_guards_on_what_functions_are_made_of(mode: str) -> None:
     assert all(not np.array_equal(one, other) for one, other in pairwise(seen))
 
 
-def test_guards_on_layouts_scalars_and_types(mode: str) -> None:
+def test_guards_see_changed_layouts_scalars_and_types(mode: str) -> None:
     def function(x: Any, k: Any) -> Any:
         return x * k + x.strides[0] + x.shape[0]
 
@@ -1261,7 +1261,7 @@ def test_the_sign_of_a_zero_is_guarded(mode: str) -> None:
             assert np.array_equal(jitted(np.ones(3), k), function(np.ones(3), k))
 
 
-def test_guards_on_overlap(mode: str) -> None:
+def test_guards_see_whether_arguments_overlap(mode: str) -> None:
     jitted = alight.jit(overlapping)
     for number in range(3 * CALLS):
         x, y = np.arange(12.0), np.arange(12.0)
@@ -1280,7 +1280,7 @@ def test_values_that_are_branched_on_are_looked_at(mode: str) -> None:
     assert programs(jitted) == 0
 
 
-def test_unaligned_arrays(mode: str) -> None:
+def test_unaligned_arrays_are_numpys_to_compute(mode: str) -> None:
     raw = np.zeros(8 * 4 + 1, np.uint8)
     x = raw[1:].view(np.float64)
     agree(chain, np.arange(4.0), np.ones(4))
@@ -1670,7 +1670,7 @@ if guard.CallGuard is not guard._TwinGuard:
 
 
 @pytest.mark.parametrize(("guard_class", "entry_class"), GUARDS)
-def test_the_core_guard(guard_class: Any, entry_class: Any) -> None:
+def test_the_guard_of_the_core_hits_and_misses(guard_class: Any, entry_class: Any) -> None:
     class Missing(guard_class):  # type: ignore[misc]
         def miss(self, args: Any, kwargs: Any) -> Any:
             return "missed", args, kwargs

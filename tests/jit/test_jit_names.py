@@ -123,7 +123,7 @@ def test_a_name_that_is_rebound(mode: str, name: str, proven: bool) -> None:
     assert np.array_equal(check(jitted, plain, A), before)
 
 
-def test_rebound_before_the_first_call(mode: str) -> None:
+def test_a_name_rebound_before_the_first_call_counts(mode: str) -> None:
     def plain(x: Any) -> Any:
         return np.ones_like(x) + np.cosh(x)
 
@@ -186,7 +186,7 @@ def test_declared_pure_what_it_names_must_stay(mode: str, proven: bool) -> None:
     check(jitted, plain, A)
 
 
-def test_arrays_of_the_callers(mode: str) -> None:
+def test_names_are_looked_up_for_arrays_of_the_callers_too(mode: str) -> None:
     def plain(x: Any) -> Any:
         return np.sqrt(x) * 2 + 1
 
@@ -212,7 +212,7 @@ def test_a_body_that_rebinds(mode: str) -> None:
     assert np.sqrt is own_sqrt and np.zeros is own_zeros
 
 
-def test_numpys_dict_and_getattr(mode: str) -> None:
+def test_numpys_dict_and_getattr_find_what_is_there_now(mode: str) -> None:
     def plain(x: Any) -> Any:
         return np.__dict__["sqrt"](x) + getattr(np, "exp")(x)  # noqa: B009
 

@@ -142,7 +142,7 @@ def test_what_is_read_is_told_by_how_arguments_lie() -> None:
                 assert np.array_equal(jitted(*args), both(*args))
 
 
-def test_arguments_of_several_dtypes_in_one_memory() -> None:
+def test_arguments_of_several_dtypes_may_share_one_memory() -> None:
     def bits(a: Any, b: Any) -> Any:
         b[1::2] = b[1::2] | 1
         return a * 2, b

@@ -175,7 +175,7 @@ def test_memory_that_is_no_arrays(mode: str, make: Any) -> None:
     assert x[0] == 10.0
 
 
-def test_an_array_and_its_export(mode: str) -> None:
+def test_an_array_and_its_export_see_each_others_writes(mode: str) -> None:
     ours = alight.asarray(np.arange(600.0))
     shared = np.asarray(ours)
 

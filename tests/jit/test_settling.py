@@ -144,7 +144,7 @@ def test_other_lengths_are_not_numpys_because_few_elements_are(
 
 
 @pytest.mark.parametrize("entry", [guard._TwinEntry, guard.Entry])
-def test_patterns_of_many_arguments(entry: Any) -> None:
+def test_patterns_of_arguments_hit_whatever_size_they_have(entry: Any) -> None:
     kinds = ((np.dtype("f8"), 3), (int, 3), float)
     known = entry(kinds, (), None, (), call=lambda *args: "hit")
     hits = [

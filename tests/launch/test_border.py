@@ -125,7 +125,7 @@ def same(folder: Path, text: str) -> None:
     assert operations["generated"] > 0
 
 
-def test_arguments_of_every_kind_of_callable(folder: Path) -> None:
+def test_callables_of_every_kind_are_given_ndarrays(folder: Path) -> None:
     same(
         folder,
         """
@@ -219,7 +219,7 @@ def test_an_array_comes_back_as_it_is(folder: Path) -> None:
     )
 
 
-def test_containers_and_objects(folder: Path) -> None:
+def test_containers_and_objects_hand_over_ndarrays(folder: Path) -> None:
     same(
         folder,
         """
@@ -252,7 +252,7 @@ def test_containers_and_objects(folder: Path) -> None:
     )
 
 
-def test_callbacks_and_generators(folder: Path) -> None:
+def test_callbacks_and_generators_return_ndarrays_to_packages(folder: Path) -> None:
     same(
         folder,
         """
@@ -294,7 +294,7 @@ def test_callbacks_and_generators(folder: Path) -> None:
     )
 
 
-def test_stores(folder: Path) -> None:
+def test_stores_into_objects_of_packages_are_ndarrays(folder: Path) -> None:
     same(
         folder,
         """

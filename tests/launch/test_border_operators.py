@@ -133,7 +133,7 @@ COMPARING = ("==", "!=", "<", "<=", ">", ">=")
 
 
 @doors
-def test_operators_of_both_sides(folder: Path, door: str) -> None:
+def test_operators_give_packages_objects_ndarrays_from_both_sides(folder: Path, door: str) -> None:
     lines = [f"s {op} y; y {op} s" for op in (*BINARY, *COMPARING)]
     same(
         folder, door, "\n".join([*lines, "divmod(s, y); divmod(y, s); pow(s, y)", "print(s.seen)"])
@@ -156,7 +156,7 @@ def test_operators_of_what_is_called(folder: Path, door: str) -> None:
 
 
 @doors
-def test_operators_in_place(folder: Path, door: str) -> None:
+def test_operators_in_place_give_packages_objects_ndarrays(folder: Path, door: str) -> None:
     lines = [f"s {op}= y; t['k'] {op}= y; o.a {op}= z * 1.0" for op in BINARY]
     same(
         folder,
@@ -209,7 +209,7 @@ def test_in_place_statements_take_what_they_change_first(folder: Path, door: str
 
 
 @doors
-def test_subscripts(folder: Path, door: str) -> None:
+def test_subscripts_give_packages_objects_ndarrays(folder: Path, door: str) -> None:
     same(
         folder,
         door,
@@ -224,7 +224,7 @@ def test_subscripts(folder: Path, door: str) -> None:
 
 
 @doors
-def test_stores(folder: Path, door: str) -> None:
+def test_stores_of_every_form_give_ndarrays(folder: Path, door: str) -> None:
     same(
         folder,
         door,

@@ -371,7 +371,7 @@ def test_no_bytecode_of_rewritten_files_is_left_for_plain_runs(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_multiprocessing_works(tmp_path: Path, method: str) -> None:
+def test_programs_may_start_processes(tmp_path: Path, method: str) -> None:
     if method not in __import__("multiprocessing").get_all_start_methods():
         pytest.skip(f"no {method} here")
     write(

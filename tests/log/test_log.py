@@ -151,7 +151,7 @@ def test_collectors_report_before_reading() -> None:
     assert log.snapshot().decisions == 3
 
 
-def test_threads_lose_nothing() -> None:
+def test_entries_of_several_threads_are_all_counted() -> None:
     log = Log(100)
 
     def work() -> None:

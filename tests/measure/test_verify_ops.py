@@ -16,7 +16,7 @@ from elementwise_cases import CASES
 
 
 @pytest.mark.parametrize("signature", CASES)
-def test_no_comparison_warns(signature: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_comparison_of_an_op_warns(signature: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(where: Any, group: Group, arrays: list[Any]) -> Any:
         """What a device has that is wrong everywhere: each difference is looked into."""
         made = group.graph.nodes[0].layout

@@ -279,7 +279,7 @@ def test_what_runs_between_keeps_rows_apart() -> None:
     assert operations(plan) == ["sum", "roll", "subtract"]
 
 
-def test_numpy_recomputes_nothing() -> None:
+def test_numpys_launches_recompute_no_node() -> None:
     graph = normalised()
     nodes = [number for step in launches(make_plan(graph, FACTS)) for number in step.nodes]
     assert sorted(nodes) == list(range(2, 2 + len(graph.nodes)))
@@ -358,7 +358,7 @@ def test_what_only_a_later_kernel_reads_is_computed_there() -> None:
     assert operations(make_plan(graph, FACTS)) == ["exp+sum", "sqrt", "exp+multiply"]
 
 
-def test_no_cycle_through_a_node_outside() -> None:
+def test_fusion_makes_no_cycle_through_a_node_outside() -> None:
     b = Builder(BIG)
     start = b.add("exp", 0)
     around = b.add("roll", start, layout=BIG, shift=1)
@@ -366,7 +366,7 @@ def test_no_cycle_through_a_node_outside() -> None:
     assert operations(make_plan(graph, FACTS)) == ["exp", "roll", "add"]
 
 
-def test_kernels_stay_small() -> None:
+def test_kernels_stay_below_their_most_nodes() -> None:
     b = Builder(BIG, *[BIG] * 40)
     value = 0
     for number in range(200):
@@ -557,7 +557,9 @@ def test_beside_several_cards_too_an_unmeasured_host_is_free_but_for_its_copies(
         (("sim:0", "library"), ("sim:0", "library")),
     ],
 )
-def test_force(force: tuple[str | None, str | None], expect: tuple[str, str]) -> None:
+def test_force_says_device_and_implementation(
+    force: tuple[str | None, str | None], expect: tuple[str, str]
+) -> None:
     facts = replace(FACTS, force=force, floors={"all": 10**9})
     assert decided(one(), facts) == (*expect, Reason.PINNED)
 
@@ -570,7 +572,7 @@ def test_force_takes_the_cheapest_that_fits() -> None:
     assert decided(one(), facts) == ("sim:0", "library", Reason.PINNED)
 
 
-def test_gaps_under_force() -> None:
+def test_gaps_under_force_are_numpys() -> None:
     facts = replace(FACTS, force=("cpu", "generated"), supports=lambda d, i, g: "too hard")
     assert decided(one(), facts) == ("cpu", "numpy", Reason.GAP)
     (step,) = launches(make_plan(one(), facts))
@@ -640,7 +642,7 @@ def test_library_ops_run_by_numpys_library() -> None:
         ({"binary": 10**9}, False), ({"unary": 0, "all": 10**9}, False), ({}, False),
     ],
 )  # fmt: skip
-def test_floors(floors: dict[str, int], small: bool) -> None:
+def test_floors_leave_small_work_to_numpy(floors: dict[str, int], small: bool) -> None:
     def seconds(group: Group, device: str, implementation: str) -> Estimate | None:
         return at(1.0 if implementation == "numpy" else 1e-6)
 
@@ -651,7 +653,7 @@ def test_floors(floors: dict[str, int], small: bool) -> None:
     assert step.decision.threshold == floors.get("unary", floors.get("all"))
 
 
-def test_floors_of_reductions_and_products() -> None:
+def test_floors_of_reductions_and_products_count_what_is_read() -> None:
     def seconds(group: Group, device: str, implementation: str) -> Estimate | None:
         return at(1e-6 if device == "sim:0" else 1.0)
 
@@ -677,7 +679,7 @@ def test_groups_that_lost_go_back_to_numpy() -> None:
     assert decided(one("negative"), facts)[2] is Reason.CHEAPEST
 
 
-def test_without_the_host_among_the_devices() -> None:
+def test_the_host_is_the_last_resort_where_it_was_not_named() -> None:
     facts = replace(FACTS, devices=(SIM,))
     assert decided(one(), facts) == ("sim:0", "generated", Reason.POLICY)
     facts = replace(facts, supports=lambda d, i, g: "no")
@@ -747,7 +749,7 @@ def test_a_program_that_does_not_fit_a_device_is_split() -> None:
         assert reasons == ({Reason.OUT_OF_MEMORY} if there < 6 else set())
 
 
-def test_constants_weigh_nothing() -> None:
+def test_constants_weigh_nothing_in_placement() -> None:
     b = Builder(make_layout(F8, ()), BIG)
     graph = b.graph(b.add("multiply", 0, 1))
     both = (frozenset({"*"}), frozenset({"sim"}))
@@ -767,7 +769,7 @@ def mixed(length: int) -> Graph:
 
 
 @pytest.mark.parametrize("policy", ["uncalibrated", "generated", "by cost"])
-def test_planning_is_linear(policy: str) -> None:
+def test_planning_takes_time_linear_in_nodes(policy: str) -> None:
     small, large = (mixed(length) for length in (200, 2000))
     make_plan(large, POLICIES[policy])  # what is kept from plan to plan
     lines = [

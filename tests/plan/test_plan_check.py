@@ -220,7 +220,7 @@ def test_queues_wait_for_one_another() -> None:
 
 
 # --- plans --------------------------------------------------------------------------------------
-def test_right_plans_pass() -> None:
+def test_plans_that_are_right_pass() -> None:
     seen: Counter[type] = Counter()
     for seed in range(150):
         graph, _ = random_graph(1000 + seed, 5 + seed % 50)

@@ -23,7 +23,7 @@ def agree(function: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["concatenate", "stack"])
-def test_joined_into_one_of_the_parts(mode: str, name: str) -> None:
+def test_parts_may_be_joined_into_one_of_them(mode: str, name: str) -> None:
     def joined(np: Any) -> Any:
         a = np.arange(12.0) * 2
         first, second = a[4:8], a[:4]
@@ -45,7 +45,7 @@ def test_a_product_into_what_numpy_does_not_take(mode: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3,), (40,), (2, 3), (5, 7), (0,), ((2, 6),), (12,), ()])
-def test_resized_in_place(mode: str, shape: Any) -> None:
+def test_an_array_is_resized_in_place(mode: str, shape: Any) -> None:
     def resized(np: Any) -> Any:
         a = np.arange(12.0) + 1
         a.resize(*shape)
@@ -94,7 +94,7 @@ def test_a_window_keeps_what_there_was(mode: str) -> None:
     assert a.tolist() == [1.0, 2.0, 3.0, 4.0] and window.tolist() == [1.0, 4.0, 7.0]
 
 
-def test_two_results_in_one_array(mode: str) -> None:
+def test_two_results_may_go_into_one_array(mode: str) -> None:
     def divided(np: Any) -> Any:
         a, b = np.arange(9.0), np.arange(18.0)
         np.divmod(a, 3, out=(a, a))
@@ -139,7 +139,7 @@ def test_numpys_own_generators_refuse_arrays_of_ours() -> None:
 
 
 @pytest.mark.parametrize("name", ["any", "all", "sum", "prod", "min", "max"])
-def test_reductions_by_position(mode: str, name: str) -> None:
+def test_reductions_take_their_arguments_by_position(mode: str, name: str) -> None:
     def reduced(np: Any) -> Any:
         a = np.arange(6.0).reshape(2, 3)
         truth = name in ("any", "all")

@@ -342,7 +342,7 @@ _STATISTICS = {
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1"])
 @pytest.mark.parametrize("name", _STATISTICS)
-def test_statistics_of_elements(name: str, dtype: str) -> None:
+def test_statistics_take_elements_as_numpys_scalars(name: str, dtype: str) -> None:
     ask = _STATISTICS[name]
     x = numpy.array([1, 2, 6], dtype)
     if name == "stdev" and dtype in ("i8", "u1"):

@@ -71,7 +71,7 @@ def by_numpy(x: Array) -> Array:
 
 
 @pytest.mark.parametrize("where", [{}, HOST, SIM, {"floor": 0, "force": "numpy"}])
-def test_right_runs_pass(where: dict[str, Any]) -> None:
+def test_runs_that_are_right_pass(where: dict[str, Any]) -> None:
     before = dict(checked_execution.counts)
     with alight.policy(**where):
         for seed in range(3):

@@ -78,7 +78,7 @@ def test_what_a_handler_raises_is_told_from_what_fails(handler: Any) -> None:
     assert from_signal(raised(handler, says_why))
 
 
-def test_it_is_not_caught_where_failures_are() -> None:
+def test_an_interrupt_is_not_caught_where_failures_are() -> None:
     def caught() -> None:
         try:
             signal.raise_signal(signal.SIGTERM)
@@ -125,7 +125,7 @@ def test_work_apart_is_not_interrupted() -> None:
 
 
 @pytest.mark.parametrize("force", ["cpu:generated", "cpu:numpy", "sim:0"])
-def test_it_is_no_fallback(force: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_is_no_fallback(force: str, monkeypatch: pytest.MonkeyPatch) -> None:
     step = Execution._launch
     times = 0
 

@@ -70,7 +70,7 @@ def test_what_is_written_is_read(tmp_path: Path, on_disk: bool) -> None:
     assert store.read("profile", "k") == DOCUMENT
 
 
-def test_nan_survives(tmp_path: Path) -> None:
+def test_a_nan_survives_in_a_document(tmp_path: Path) -> None:
     Store(tmp_path).write("profile", "k", {"value": math.nan})
     again = Store(tmp_path).read("profile", "k")
     assert again is not None and math.isnan(again["value"])
@@ -92,7 +92,7 @@ def test_merge_sees_the_old_document(tmp_path: Path, root: str | None) -> None:
     assert store.write("tuned", "k", {"d": 4}, merge=add) == {"c": 3, "d": 4}
 
 
-def test_remove_and_clear(tmp_path: Path) -> None:
+def test_remove_and_clear_take_what_they_name(tmp_path: Path) -> None:
     for store in (Store(tmp_path), Store(None)):
         for key in ("one", "two"):
             store.write("profile", key, {})
