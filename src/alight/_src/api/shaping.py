@@ -11,7 +11,7 @@ from alight._src.base.originals import np
 from alight._src.record.conversions import copy_of
 from alight._src.record.numpy_fallback import exit_to_numpy, ndarrays
 from alight._src.record.pending import WEAK
-from alight._src.record.storage_io import layout, view_of, warn_when_written
+from alight._src.record.storage_io import host, layout, view_of, warn_when_written
 from alight._src.record.structural_calls import bound, implements, records
 
 Shape = tuple[int, ...]
@@ -332,6 +332,39 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
     changed = (dst,) if isinstance(dst, ArrayBase) else ()
     keywords = {"casting": casting, "where": where}
     exit_to_numpy(np.copyto, (dst, src), keywords, changed)
+
+
+def _memory_function(function: Any) -> None:
+    """Make a function ours that asks whether two arrays have memory in common. Of two arrays whose
+    elements nobody has been shown, that is whether they are views of one: they may well have one
+    copy of equal elements until either is written."""
+
+    def ask(a: Any, b: Any, /, max_work: Any = None) -> Any:
+        memory: dict[int, Any] = {}
+        return function(_in_memory(a, memory), _in_memory(b, memory), max_work)
+
+    implements(function, signature=False)(ask)
+
+
+for _asking in (np.shares_memory, np.may_share_memory):
+    _memory_function(_asking)
+
+
+def _in_memory(item: Any, memory: dict[int, Any]) -> Any:
+    """Return an ndarray that lies as an Array does: where others see it, or in memory that nobody
+    touches, one run of it for each storage."""
+    if not isinstance(item, ArrayBase):
+        return item
+    storage = item.storage
+    data = storage.value.data
+    if storage.lease is not None or (data is not None and (data.shared or data.foreign)):
+        return host(item)
+    whole = memory.get(id(storage))
+    if whole is None:
+        whole = memory[id(storage)] = np.empty(storage.value.layout.nbytes, np.uint8)
+    lay = layout(item)
+    offset = 0 if item.window is None else item.window.offset
+    return np.ndarray(lay.shape, lay.dtype, whole, offset if lay.size else 0, lay.strides)
 
 
 def _span(array: ArrayBase) -> tuple[int, Any]:

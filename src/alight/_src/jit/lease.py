@@ -70,6 +70,9 @@ class Lease:
         for member, array in zip(self.members, self.arrays, strict=True):
             given = storage_io.layout(array)
             if given is not layout_of(member):
+                data = self.storage.value.data
+                if data is not None and data.array is not None and data.array is member:
+                    data.array = data.array.view()  # other Arrays see it as it was shaped
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # of strides, which the body heard
                     if given.dtype != member.dtype:

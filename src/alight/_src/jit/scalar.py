@@ -18,6 +18,9 @@ from alight._src.record.array import Array
 __all__ = ["Scalar"]
 
 
+_OF_THE_CORE = frozenset(("storage", "window"))
+
+
 class Scalar(Array):
     """A NumPy scalar whose value may still be pending."""
 
@@ -64,6 +67,12 @@ class Scalar(Array):
     def __setitem__(self, key: Any, item: Any) -> None:
         operator.setitem(self.now(), key, item)  # the error NumPy words
 
+    def __setattr__(self, name: str, item: Any) -> None:
+        if name in _OF_THE_CORE:
+            super().__setattr__(name, item)
+        else:
+            setattr(self.now(), name, item)  # the error NumPy words
+
     def __iter__(self) -> Any:
         return iter(self.now())
 
@@ -98,7 +107,7 @@ def _of_scalars(name: str) -> property:
 
 
 # A scalar has no memory: what Arrays do with theirs is done with a copy, or not at all.
-_WITH_MEMORY = frozenset(("fill", "flags", "imag", "view"))
+_WITH_MEMORY = frozenset(("fill", "flags", "imag", "resize", "view"))
 for _name in dir(np.ndarray):
     if not _name.startswith("_") and (
         _name in _WITH_MEMORY
