@@ -24,7 +24,7 @@ EXAMPLE = os.path.join("examples", "terrain.py")
 WORKERS = 4
 # What decides what is installed: when one of these changes, it is installed again.
 NATIVE = os.path.join("src", "alight", "_core", "native")
-INPUTS = ("pyproject.toml", "setup.py")
+INPUTS = ("pyproject.toml", "setup.py", os.path.join("tools", "building.py"))
 
 
 def say(text: str) -> None:
@@ -55,7 +55,6 @@ def tool(name: str) -> str:
 def inputs_digest() -> str:
     """Return a digest of all that decides what is installed."""
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
-    digest.update(os.environ.get("ALIGHT_NO_NATIVE", "").encode())
     sources = sorted(os.listdir(os.path.join(ROOT, NATIVE)))
     for name in INPUTS + tuple(os.path.join(NATIVE, source) for source in sources):
         with open(os.path.join(ROOT, name), "rb") as stream:

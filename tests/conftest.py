@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 # What says where alight's parts are and how much is tested; all else would change what tests see.
-_KEPT = frozenset(("ALIGHT_TWIN", "ALIGHT_NO_NATIVE", "ALIGHT_REPORT", "ALIGHT_FULL"))
+_KEPT = frozenset(("ALIGHT_REPORT", "ALIGHT_FULL"))
 
 # Before alight is imported: it reads its settings once. Subprocesses that tests start inherit them.
 for _name in [name for name in os.environ if name.startswith("ALIGHT_")]:
@@ -64,13 +64,10 @@ def small_is_small() -> Iterator[None]:
     floor.record_floor = before
 
 
-@pytest.fixture(params=["twin", "_native"])
-def core(request: pytest.FixtureRequest) -> Any:
-    """Return the core in Python, and in C where it was built."""
-    try:
-        return importlib.import_module(f"alight._core.{request.param}")
-    except ImportError:
-        pytest.skip("the native core was not built")
+@pytest.fixture
+def core() -> Any:
+    """Return the native core itself, with what `alight._core` does not show."""
+    return importlib.import_module("alight._core._native")
 
 
 _MODES: dict[str, dict[str, Any]] = {

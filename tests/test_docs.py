@@ -122,7 +122,7 @@ def made_up_profile() -> Profile:
 
 
 def environment(folder: Path, **variables: str) -> dict[str, str]:
-    ours = [name for name in os.environ if name.startswith("ALIGHT_") and name != "ALIGHT_TWIN"]
+    ours = [name for name in os.environ if name.startswith("ALIGHT_")]
     kept = {name: value for name, value in os.environ.items() if name not in ours}
     path = [str(folder), str(PACKAGE.parent)]
     return {

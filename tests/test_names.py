@@ -86,7 +86,7 @@ DOTTED = re.compile(r"(?<![\w./-])alight(?:\.[A-Za-z_]\w*)+")
 INSIDE = re.compile(rf"(?<![\w./])((?:{STATIONS})(?:\.[A-Za-z_]\w*)+)")
 FILE = re.compile(r"(?:src/)?alight/[\w/]*\w\.\w+|src/alight/[\w/]*")
 QUOTED = re.compile(r"`((?:\w+/)*\w+\.(?:py|c|h))`")
-# Files of the native core name one another and their twins by the file's name alone.
+# Files of the native core name one another by the file's name alone.
 NATIVE = re.compile(r"(?:[\w./]*/)?\w+\.(?:c|h|py)\b")
 
 
@@ -199,7 +199,7 @@ def test_errors_name_no_module_of_the_implementation() -> None:
         "``codegen.cuda_narrow``",
         "`plan.fuse.KERNELNODES`",
         "src/alight/ir/body.py",
-        "alight/record.py, its twin",
+        "alight/record.py says",
     ],
 )
 def test_the_check_of_names_can_fail(text: str) -> None:

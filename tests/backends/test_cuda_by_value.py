@@ -214,8 +214,4 @@ print("done")
 
 @needs_compiler
 def test_arrays_of_several_layouts_in_turns_are_launched_without_python() -> None:
-    from alight._core import NATIVE
-
-    if not NATIVE:
-        pytest.skip("the twin has no native launches")
     passes(ALTERNATING)

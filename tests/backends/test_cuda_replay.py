@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from alight._core import NATIVE as NATIVE_CORE
 from without_card import needs_compiler, passes
 
 # Functions of the runtime, of the driver by CuPy, and of the driver by the native core, that calls
@@ -139,7 +138,6 @@ print("done")
 
 
 @needs_compiler
-@pytest.mark.skipif(not NATIVE_CORE, reason="the twin leaves launches to others")
 @pytest.mark.parametrize(
     "program",
     [REPLAYED, TURNS, REPEATED],

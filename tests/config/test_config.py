@@ -450,7 +450,7 @@ def test_what_is_read_of_the_environment_is_known() -> None:
     folders = (Path(alight.__file__).parent, Path(__file__).parents[1])
     texts = [path.read_text() for folder in folders for path in folder.rglob("*.py")]
     read = {name for text in texts for name in re.findall(r"environ\b.{0,9}\"(ALIGHT_\w+)\"", text)}
-    assert {"ALIGHT_TWIN", "ALIGHT_REPORT", "ALIGHT_FULL"} <= read <= set(schema.KNOWN)
+    assert {"ALIGHT_REPORT", "ALIGHT_FULL"} <= read <= set(schema.KNOWN)
 
 
 def test_a_settings_key_is_not_taken_for_its_variable_in_silence(

@@ -17,11 +17,8 @@ import numpy as np
 import pytest
 
 import alight
-from alight import _core
 from alight._core import Data, fresh_data, keep_bytes, kept_bytes, layout_of, make_layout
 from alight.backends.host import HostBackend
-
-pytestmark = pytest.mark.skipif(not _core.NATIVE, reason="the twin leaves memory to NumPy")
 
 F8 = np.dtype(np.float64)
 LARGE = 1 << 16  # elements of float64: beyond what the C library's heap serves

@@ -143,14 +143,14 @@ def test_a_cycle_through_a_field_is_collected(core: Any, name: str) -> None:
 
 
 def test_a_cycle_through_what_a_guard_compares_is_collected() -> None:
-    from alight._core import _guard
+    from alight._core import _native
 
     class Setting:
         entry: Any = None
 
     variable: ContextVar[Any] = ContextVar("variable")
     setting = Setting()
-    entry = _guard.Entry((), (), object(), ((variable, None, setting),), lambda: None)
+    entry = _native.Entry((), (), object(), ((variable, None, setting),), lambda: None)
     setting.entry = entry
     seen = weakref.ref(setting)
     del setting, entry

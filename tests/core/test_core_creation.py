@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
-import importlib
-import os
 import pickle
-import subprocess
 import sys
 import types
 import weakref
@@ -148,20 +145,6 @@ def test_a_creation_function_is_pickled_by_name(core: Any) -> None:
     create_for_pickle = core.Creation(made, lambda array: array)
     create_for_pickle.__qualname__ = "create_for_pickle"
     assert pickle.loads(pickle.dumps(create_for_pickle)) is create_for_pickle
-
-
-# -- which core is used ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("asked", ["0", "1"])
-def test_the_twin_serves_where_it_is_asked_for(asked: str) -> None:
-    program = "import alight._core as c; print(c.NATIVE, c.Value.__module__)"
-    environment = {**os.environ, "ALIGHT_TWIN": asked}
-    printed = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    ).stdout.split()
-    native = importlib.util.find_spec("alight._core._native") is not None and asked == "0"
-    assert printed == [str(native), f"alight._core.{'_native' if native else 'twin.value'}"]
 
 
 def test_a_public_function_shows_what_it_raises_on_its_way_out(core: Any) -> None:

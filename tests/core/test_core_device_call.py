@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from alight._core import (
-    NATIVE,
     Data,
     DeviceBuffer,
     DeviceCall,
@@ -27,7 +26,6 @@ from alight._core import (
 from alight._src.record.array import Array
 from alight._src.run.pending_outcomes import Started
 
-pytestmark = pytest.mark.skipif(not NATIVE, reason="the twin leaves calls to others")
 SPACE = "far"
 TIMES = 1000
 LAYOUT = make_layout(np.dtype(np.float64), (3,))

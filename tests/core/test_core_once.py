@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._core import NATIVE, hooks
+from alight._core import hooks
 
 pytestmark = pytest.mark.usefixtures("small_is_small")
 
@@ -198,9 +198,6 @@ def test_warnings_name_the_line() -> None:
 
 
 def test_what_is_at_hand_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not NATIVE:
-        pytest.skip("the twin asks the hooks always")
-
     def asked(*_: Any) -> Any:
         raise AssertionError("asked")
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import operator
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from types import CodeType, SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -521,42 +519,6 @@ def test_filters_that_are_taken_away_are_noticed(world: World) -> None:
         for _ in range(2):
             assert (a + a).storage.value.op is world.ops["add"]
     assert (a + a).storage.value.op is world.ops["add"]
-
-
-def test_another_threads_error_state_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    core: Any = importlib.import_module("alight._core.twin")
-    recording: Any = importlib.import_module("alight._core.twin.recording")
-    current = np._core.umath._extobj_contextvar.get  # type: ignore[attr-defined]
-    same = {core.make_layout(F8, (16,)): core.make_layout(F8, (16,))}
-    op = SimpleNamespace(name="add", same=same, weak={})
-    add = recording._binary_method(op, reflected=False)
-    array = World.array(cast(Any, SimpleNamespace(core=core, Array=core.ArrayBase)))
-    seen = []
-
-    def elsewhere() -> None:
-        with np.errstate(all="ignore"):
-            seen.append(core.recording_errstate())
-
-    def switched(read: Any) -> Any:
-        # Wherever Python may let another thread run between two reads, it does.
-        def reading(*given: Any) -> Any:
-            result = read(*given)
-            if threading.current_thread() is threading.main_thread():
-                thread = threading.Thread(target=elsewhere)
-                thread.start()
-                thread.join()
-            return result
-
-        return reading
-
-    monkeypatch.setattr(core.floor, "record_floor", 16)
-    monkeypatch.setattr(core.hooks, "errstate", current, raising=False)  # no ufunc was called yet
-    for name in ("_errstate", "_frame", "next_number"):
-        monkeypatch.setattr(recording, name, switched(getattr(recording, name)))
-    with np.errstate(divide="ignore"):
-        states = [add(array, array).storage.value.errstate for _ in range(3)]
-        assert all(state is current() for state in states)
-    assert seen and seen[0] is not states[0]
 
 
 def test_recording_and_dropping_leaks_nothing(world: World) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 
-from alight._core import NATIVE
+from alight._core import copy_where
 
-CORES = [import_module(f"alight._core.{name}") for name in ("twin", "_native")[: 1 + NATIVE]]
 DTYPES = ["?", "i1", "u2", "f2", "f4", "i8", "f8", "c8", "c16", "g", "M8[s]", ">f8", "S3", "O"]
 LAYOUTS = {
     "flat": lambda a: a,
@@ -33,10 +31,9 @@ def masks(count: int) -> list[Any]:
     return [rng.random(count) > 0.5, clustered, np.ones(count, bool), np.zeros(count, bool), odd]
 
 
-@pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_put_is_as_copyto_puts_it(core: Any, dtype: str, layout: str) -> None:
+def test_what_is_put_is_as_copyto_puts_it(dtype: str, layout: str) -> None:
     form = LAYOUTS[layout]
     for count in (60, 66, 1002):
         for drawn in masks(count):
@@ -44,25 +41,24 @@ def test_what_is_put_is_as_copyto_puts_it(core: Any, dtype: str, layout: str) ->
             source = form((np.arange(count) % 100).astype(dtype))
             got, want = np.zeros(count, dtype), np.zeros(count, dtype)
             np.copyto(form(want), source, "same_kind", mask)
-            assert core.copy_where(form(got), source, "same_kind", mask) is None
+            assert copy_where(form(got), source, "same_kind", mask) is None
             assert got.tolist() == want.tolist()
 
 
-@pytest.mark.parametrize("core", CORES)
-def test_what_is_not_alike_is_numpys(core: Any) -> None:
+def test_what_is_not_alike_is_numpys() -> None:
     a, b = np.zeros((4, 5)), np.arange(20.0).reshape(4, 5)
-    core.copy_where(a, b, "same_kind", True)
+    copy_where(a, b, "same_kind", True)
     assert np.array_equal(a, b)
-    core.copy_where(a, 7.0, "same_kind", b > 10)  # one for all
+    copy_where(a, 7.0, "same_kind", b > 10)  # one for all
     assert np.array_equal(a, np.where(b > 10, 7.0, b))
-    core.copy_where(a, b.astype("f4") + 1, "same_kind", b[0] > 2)  # rows for all
+    copy_where(a, b.astype("f4") + 1, "same_kind", b[0] > 2)  # rows for all
     assert np.array_equal(a[:, 3:], b[:, 3:] + 1)
-    core.copy_where(a.T, b.T, "same_kind", np.asfortranarray(b).T > 3)
+    copy_where(a.T, b.T, "same_kind", np.asfortranarray(b).T > 3)
     assert a[3, 3] == b[3, 3]
     c = np.arange(100.0)
     want = c.copy()
     np.copyto(want[1:], want[:-1], where=want[1:] > 50)
-    core.copy_where(c[1:], c[:-1], "same_kind", c[1:] > 50)  # they meet
+    copy_where(c[1:], c[:-1], "same_kind", c[1:] > 50)  # they meet
     assert np.array_equal(c, want)
     shut = np.zeros(3)
     shut.flags.writeable = False
@@ -73,12 +69,11 @@ def test_what_is_not_alike_is_numpys(core: Any) -> None:
         ((np.zeros(3), np.ones(3), "same_kind", np.ones(3)), "Cannot cast"),
     ):
         with pytest.raises((ValueError, TypeError), match=told):
-            core.copy_where(*wrong)
+            copy_where(*wrong)
 
 
-@pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8", "c16"])
-def test_threads_put_their_own_elements_beside_one_another(core: Any, dtype: str) -> None:
+def test_threads_put_their_own_elements_beside_one_another(dtype: str) -> None:
     count, rounds, threads = 20_000, 20, 4
     shared = np.zeros(count, dtype)
     owner = np.random.default_rng(0).integers(0, threads, count)
@@ -87,7 +82,7 @@ def test_threads_put_their_own_elements_beside_one_another(core: Any, dtype: str
     def put(number: int) -> None:
         mine = owner == number
         for turn in range(1, rounds):
-            core.copy_where(shared, np.full(count, turn, dtype), "same_kind", mine)
+            copy_where(shared, np.full(count, turn, dtype), "same_kind", mine)
             if not (shared[mine] == turn).all():
                 lost.append(turn)
 

@@ -30,28 +30,16 @@ from alight.backends.machine import clear_floating_point_flags, floating_point_f
 from alight.backends.registry import backend_of, device
 from alight.backends.split import _axis, launcher
 
-TWIN = SimpleNamespace(
-    Launcher=core._TwinLauncher,
-    set_threads=core._set_threads,
-    set_costs=core._set_costs,
-    round_trip=core._round_trip,
-    state=core._state,
-    copy=core._copy,
-)
-NATIVE = [core] if core.Launcher is not core._TwinLauncher else []
 ALWAYS = (0.0, 0.0)  # costs at which everything is shared
 
 
-@pytest.fixture(params=[*NATIVE, TWIN], ids=lambda pool: getattr(pool, "__name__", "twin"))
-def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Give each of the two implementations, at costs that make it share every kernel."""
-    found = request.param
-    monkeypatch.setattr("alight.backends.split.Launcher", found.Launcher)
-    monkeypatch.setattr("alight.backends.split.set_threads", found.set_threads)
-    found.set_costs(*ALWAYS)
-    yield found
-    found.set_threads(thread_count())
-    found.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
+@pytest.fixture
+def pool() -> Iterator[Any]:
+    """Give the pool, at costs that make it share every kernel."""
+    core.set_costs(*ALWAYS)
+    yield core
+    core.set_threads(thread_count())
+    core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
 
 
 def address(array: np.ndarray[Any, Any]) -> int:
@@ -380,18 +368,15 @@ def foreseen(
     runs: list[list[float]], pauses: list[float] | None = None, wake: float = 2e-6
 ) -> list[int]:
     """Return on how many threads each run goes, of lists of what it takes on 1, 2, 4, ... ."""
-    from alight._core import _threads
-
     core.set_threads(1 << (len(runs[0]) - 1))
     core.set_costs(1e-6, wake)
     try:
-        return _threads.foresee(runs, pauses or [0.0] * len(runs))
+        return core.foresee(runs, pauses or [0.0] * len(runs))
     finally:
         core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
         core.set_threads(thread_count())
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
 def test_sharing_that_does_not_pay_ends() -> None:
     # as if other work had every processor but the caller's
     threads = foreseen([[0.008, 0.05]] * 24)
@@ -399,7 +384,6 @@ def test_sharing_that_does_not_pay_ends() -> None:
     assert threads[-8:] == [1] * 8, threads
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
 @pytest.mark.parametrize(
     "slow, settled",
     [
@@ -417,7 +401,6 @@ def test_sharing_goes_on_after_runs_that_took_long(slow: range, settled: int) ->
         assert threads[40:60].count(1) > 12, threads
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
 def test_workers_are_woken_for_runs_that_come_one_after_the_other() -> None:
     """A run takes 60 µs, or 31 on two threads; waking the other takes 50."""
 
@@ -435,7 +418,6 @@ def test_workers_are_woken_for_runs_that_come_one_after_the_other() -> None:
     assert sum(runs.count(2) for runs in tail) <= 4, tail
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
 @pytest.mark.parametrize("pause, together", [(300e-6, True), (800e-6, False)])
 def test_workers_stay_awake_through_pauses_that_are_short_and_alike(
     pause: float, together: bool
@@ -449,7 +431,6 @@ def test_workers_stay_awake_through_pauses_that_are_short_and_alike(
     assert (threads[-8:].count(2) > 6) == together, threads
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin shares what is long enough, always")
 def test_what_is_foreseen_begins_with_no_series() -> None:
     """Waking for the first run pays only where a series before it would have paid."""
     runs = [[60e-6, 31e-6]]
@@ -457,7 +438,6 @@ def test_what_is_foreseen_begins_with_no_series() -> None:
     assert foreseen(runs * 16, [1e-6] * 16, wake=1e-3)[1:] == [1] * 15
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin knows one thread and all of them")
 @pytest.mark.parametrize("best", [2, 4, 8])
 def test_fewer_threads_are_used_where_more_are_slower(best: int) -> None:
     # as if so many had all that memory gives, and more were in each other's way
@@ -467,7 +447,6 @@ def test_fewer_threads_are_used_where_more_are_slower(best: int) -> None:
     assert threads[-32:].count(best) >= 28, threads
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin's threads take parts from one queue")
 def test_every_thread_has_the_same_share_each_time() -> None:
     core.set_threads(2)
     core.set_costs(0.0, 0.0)
@@ -530,7 +509,6 @@ def test_threads_that_wait_for_other_programs_are_met_as_often_as_there_is_time(
         core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
 
 
-@pytest.mark.skipif(not NATIVE, reason="threads of the twin do not spin")
 def test_what_sharing_costs_is_measured_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
@@ -646,10 +624,9 @@ assert seen > 20  # Python ignores those that come while an object is deleted
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork and no SIGALRM")
-@pytest.mark.parametrize("twin", ["0", "1"], ids=["native", "twin"])
 @pytest.mark.parametrize("end", ENDS, ids=str)
-def test_a_program_ends_as_it_should(end: str, twin: str) -> None:
-    environ = {**os.environ, "ALIGHT_THREADS": "3", "ALIGHT_TWIN": twin}
+def test_a_program_ends_as_it_should(end: str) -> None:
+    environ = {**os.environ, "ALIGHT_THREADS": "3"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM + ENDS[end]],
         env=environ,

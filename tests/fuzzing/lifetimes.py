@@ -8,7 +8,6 @@ import pickle
 import numpy as np
 
 import alight
-from alight._core import NATIVE
 
 from .moves import move
 from .pool import Mismatch, Pair, Pool, described, elements
@@ -52,7 +51,7 @@ def exported(pool: Pool) -> None:
     r = pool.random
     pair = pool.pick()
     kind = r.randrange(6)
-    if kind == 0 and NATIVE:  # Python before 3.12 gives no buffers of classes written in it
+    if kind == 0:
         plain, shared = [np.asarray(memoryview(array)) for array in (pair.plain, pair.ours)]
     elif kind == 1 and pair.plain.flags.writeable:
         plain, shared = [np.from_dlpack(array) for array in (pair.plain, pair.ours)]

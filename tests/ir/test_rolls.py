@@ -81,19 +81,8 @@ def test_rolls_of_every_dtype_equal_numpy(name: str) -> None:
     np.testing.assert_array_equal(actual, expected(x, *moves))
 
 
-NATIVE = [core] if core.Launcher is not core._TwinLauncher else []
-
-
-@pytest.mark.parametrize("twin", [False, True])
-def test_parts_know_where_they_are(twin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if twin:
-        monkeypatch.setattr("alight.backends.split.Launcher", core._TwinLauncher)
-        monkeypatch.setattr(core, "_pool", core._Pool())
-        monkeypatch.setattr("alight.backends.split.set_threads", core._set_threads)
-        set_costs, set_threads = core._set_costs, core._set_threads
-    else:
-        set_costs, set_threads = core.set_costs, core.set_threads
-    set_costs(0.0, 0.0)
+def test_parts_know_where_they_are() -> None:
+    core.set_costs(0.0, 0.0)
     try:
         for shape, moves in (
             ((400, 301), MOVES[2]),
@@ -112,8 +101,8 @@ def test_parts_know_where_they_are(twin: bool, monkeypatch: pytest.MonkeyPatch) 
                     np.testing.assert_array_equal(out, expected(x, *moves))
                 assert (launch.parts > 1) == (threads > 1), (shape, threads)
     finally:
-        set_threads(1)
-        set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
+        core.set_threads(1)
+        core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
 
 
 def operations(program: Callable[[Any, Any], Any], x: Array) -> list[str]:

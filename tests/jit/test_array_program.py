@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import alight
-from alight._core import NATIVE as NATIVE_CORE
 from alight._core import floor
 from alight._src.jit import array_program
 from alight._src.plan.plan import LaunchStep
@@ -184,11 +183,7 @@ print("done")
 
 
 @needs_compiler
-@pytest.mark.parametrize("twin", ["0", "1"])
-def test_what_is_made_for_one_array_given_twice_answers_no_other_call(
-    twin: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ALIGHT_TWIN", twin)
+def test_what_is_made_for_one_array_given_twice_answers_no_other_call() -> None:
     passes(TWICE)
 
 
@@ -555,7 +550,6 @@ print("done")
 
 
 @needs_compiler
-@pytest.mark.skipif(not NATIVE_CORE, reason="the twin leaves launches to others")
 def test_the_native_core_launches_what_it_knows_and_leaves_the_rest() -> None:
     passes(NATIVE)
 

@@ -25,7 +25,7 @@ import pytest
 from numpy import zeros as make_zeros
 
 import alight
-from alight._core import NATIVE, guard
+from alight._core import _native, guard
 from alight._src.adapt import kernel_trial
 from alight._src.config.loading import policy
 from alight._src.jit.call_phases import Phase
@@ -691,8 +691,7 @@ def test_filters_inside_of_a_call_hold_there(mode: str) -> None:
 
 def _frames(error: BaseException) -> list[str]:
     found = traceback.extract_tb(error.__traceback__)
-    # A call goes through the guard's twin, and no frame can leave itself out of a traceback.
-    return [f.name for f in found if NATIVE or not f.filename.endswith("_core/guard.py")]
+    return [f.name for f in found]
 
 
 def test_tracebacks_hold_the_programs_frames_only(mode: str) -> None:
@@ -1660,18 +1659,16 @@ def test_what_is_slower_than_numpy_does_not_put_off_being_timed_beside_it(
     assert len(site.ours) == 3 and site.ours[0] < 1e9  # it ran
 
 
-def entry(cls: Any, call: Any, pattern: Any, **more: Any) -> Any:
-    return cls(pattern, more.pop("lookups", ()), None, more.pop("contexts", ()), call=call, **more)
+def entry(call: Any, pattern: Any, **more: Any) -> Any:
+    lookups, contexts = more.pop("lookups", ()), more.pop("contexts", ())
+    return guard.Entry(pattern, lookups, None, contexts, call=call, **more)
 
 
-GUARDS = [(guard._TwinGuard, guard._TwinEntry)]
-if guard.CallGuard is not guard._TwinGuard:
-    GUARDS.append((guard.CallGuard, guard.Entry))
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-@pytest.mark.parametrize(("guard_class", "entry_class"), GUARDS)
-def test_the_guard_of_the_core_hits_and_misses(guard_class: Any, entry_class: Any) -> None:
-    class Missing(guard_class):  # type: ignore[misc]
+def test_the_guard_of_the_core_hits_and_misses() -> None:
+    class Missing(guard.CallGuard):
         def miss(self, args: Any, kwargs: Any) -> Any:
             return "missed", args, kwargs
 
@@ -1686,7 +1683,7 @@ def test_the_guard_of_the_core_hits_and_misses(guard_class: Any, entry_class: An
     lookups = [(names, "k", names["k"]), (names, "absent", None), (cell, None, names)]
     lookups += [(part, at, getattr(part, at)) for at in ("__code__", "__defaults__")]
     lookups += [(part, "__kwdefaults__", part.__kwdefaults__)]
-    known = entry(entry_class, lambda *args: "hit", (a, 1.0, None), lookups=lookups)
+    known = entry(lambda *args: "hit", (a, 1.0, None), lookups=lookups)
     made.insert(known)
     assert made(a, 1.0, None) == "hit" == made(a.copy().repeat(2)[::2], 1.0, None)
     for args in [
@@ -1720,7 +1717,7 @@ def test_the_guard_of_the_core_hits_and_misses(guard_class: Any, entry_class: An
     assert made(a, 1.0, None) == "hit"
     calls, seconds = known.take()
     assert calls == 3 and seconds > 0 and known.take() == (0, 0.0)
-    several = [entry(entry_class, lambda *args, n=n: n, (n,)) for n in range(guard._ENTRIES + 2)]
+    several = [entry(lambda *args, n=n: n, (n,)) for n in range(_native.ENTRIES + 2)]
     for one in several:
         made.insert(one)
         assert made(0) == 0  # what is used stays, however many come after it
@@ -1729,10 +1726,10 @@ def test_the_guard_of_the_core_hits_and_misses(guard_class: Any, entry_class: An
     assert made(1)[0] == made(2)[0] == "missed" and made(3) == 3 and made(len(several) - 1) > 3
     made.clear()
     assert made(9)[0] == "missed" and not made.holds(several[9])
-    few = entry(entry_class, lambda x: x, (int,), left=2)
+    few = entry(lambda x: x, (int,), left=2)
     made.insert(few)
     assert [made(5), made(6)] == [5, 6] and made(7)[0] == "missed"
-    twice = entry(entry_class, lambda x, y: "same", (a, a))
+    twice = entry(lambda x, y: "same", (a, a))
     made.insert(twice)
     assert made(a, a) == "same" and made(a, a.copy().repeat(2)[::2])[0] == "missed"
     made.remove(twice)
@@ -1742,13 +1739,12 @@ def test_the_guard_of_the_core_hits_and_misses(guard_class: Any, entry_class: An
     def fails(x: Any) -> Any:
         raise KeyError(x)
 
-    made.insert(entry(entry_class, fails, ("k",)))
+    made.insert(entry(fails, ("k",)))
     with pytest.raises(KeyError):
         made("k")
 
 
-@pytest.mark.parametrize("entry_class", [pair[1] for pair in GUARDS])
-def test_the_kernels_of_an_entry_run_in_turn(entry_class: Any) -> None:
+def test_the_kernels_of_an_entry_run_in_turn() -> None:
     """The first doubles its input; the second, of a part of that, adds a constant array."""
     runs = []
 
@@ -1767,7 +1763,7 @@ def test_the_kernels_of_an_entry_run_in_turn(entry_class: Any) -> None:
         if negative:
             np.log(np.full(1, -1.0))  # raises a flag of this thread
 
-    functions = [guard.KERNEL(doubled), guard.KERNEL(added)]
+    functions = [KERNEL(doubled), KERNEL(added)]
     first, second = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
     x, more = np.arange(6.0), np.full(4, 100.0)
     inputs = [(-1, more.__array_interface__["data"][0]), (0, 0)]
@@ -1776,7 +1772,7 @@ def test_the_kernels_of_an_entry_run_in_turn(entry_class: Any) -> None:
     kernels.append((second, 3, 4, functions, 3, ((0, 0), (2, 16), (3, 0), (4, 0))))
     wired = {"call": None, "inputs": inputs, "outputs": outputs, "watched": 7}
     known = entry(
-        entry_class, pattern=(x,), kernels=kernels, results=(2, 1), scalars=(True, False),
+        pattern=(x,), kernels=kernels, results=(2, 1), scalars=(True, False),
         form=tuple, **wired,
     )  # fmt: skip
     negative = False
@@ -1789,26 +1785,22 @@ def test_the_kernels_of_an_entry_run_in_turn(entry_class: Any) -> None:
     with np.errstate(all="ignore"):
         assert known.run((x,)) is NotImplemented
     assert known.take()[0] == 1
-    if entry_class is not guard._TwinEntry:
-        # What the second makes is not there when the first runs, and every output is made.
-        for wrong in (
-            [(first, 1, 2, functions, 1, ((1, 0), (3, 0)))],
-            [(first, 1, 2, functions, 1, ((1, 0), (2, 0)))],
-            [(first, 1, 2, functions, 4, ((1, 0), (2, 0)))],
-            [],
-        ):
-            with pytest.raises(ValueError, match="kernel"):
-                entry(
-                    entry_class, pattern=(x,), kernels=wrong, results=(0,), scalars=(False,),
-                    form=None, **wired,
-                )  # fmt: skip
+    # What the second makes is not there when the first runs, and every output is made.
+    for wrong in (
+        [(first, 1, 2, functions, 1, ((1, 0), (3, 0)))],
+        [(first, 1, 2, functions, 1, ((1, 0), (2, 0)))],
+        [(first, 1, 2, functions, 4, ((1, 0), (2, 0)))],
+        [],
+    ):
+        with pytest.raises(ValueError, match="kernel"):
+            entry(
+                pattern=(x,), kernels=wrong, results=(0,), scalars=(False,),
+                form=None, **wired,
+            )  # fmt: skip
 
 
-@pytest.mark.parametrize(("guard_class", "entry_class"), GUARDS)
-def test_a_function_that_has_no_answer_leaves_the_call_to_the_next_entry(
-    guard_class: Any, entry_class: Any
-) -> None:
-    class Missing(guard_class):  # type: ignore[misc]
+def test_a_function_that_has_no_answer_leaves_the_call_to_the_next_entry() -> None:
+    class Missing(guard.CallGuard):
         def miss(self, args: Any, kwargs: Any) -> Any:
             return "missed"
 
@@ -1819,7 +1811,7 @@ def test_a_function_that_has_no_answer_leaves_the_call_to_the_next_entry(
             asked.append(name)
             return name if fits(x) else NotImplemented
 
-        return entry(entry_class, call, (int,), looks=True)
+        return entry(call, (int,), looks=True)
 
     for name, fits in [("small", lambda x: x < 10), ("even", lambda x: x % 2 == 0)]:
         made.insert(answers(name, fits))
@@ -1836,18 +1828,15 @@ def test_a_function_that_has_no_answer_leaves_the_call_to_the_next_entry(
         assert asked == order, (x, asked)
     # a user's function may give NotImplemented, too, and what has run out of calls wants to be
     # asked about: no other may answer
-    made.insert(entry(entry_class, lambda x: NotImplemented, (int,)))
+    made.insert(entry(lambda x: NotImplemented, (int,)))
     assert made(2) == "missed"
-    made.insert(entry(entry_class, lambda x: "counted", (int,), left=1))
+    made.insert(entry(lambda x: "counted", (int,), left=1))
     assert made(2) == "counted"
     assert made(2) == "missed"
 
 
-@pytest.mark.parametrize(("guard_class", "entry_class"), GUARDS)
-def test_entries_that_move_while_one_runs_are_each_asked_once(
-    guard_class: Any, entry_class: Any
-) -> None:
-    class Missing(guard_class):  # type: ignore[misc]
+def test_entries_that_move_while_one_runs_are_each_asked_once() -> None:
+    class Missing(guard.CallGuard):
         def miss(self, args: Any, kwargs: Any) -> Any:
             asked.append("missed")
             return None
@@ -1861,7 +1850,7 @@ def test_entries_that_move_while_one_runs_are_each_asked_once(
             then()
             return NotImplemented
 
-        return entry(entry_class, call, (int,), looks=True)
+        return entry(call, (int,), looks=True)
 
     last = passing("last", lambda: None)
     first = passing("first", lambda: (made.remove(last), made.insert(last)))
@@ -1877,13 +1866,12 @@ def test_entries_that_move_while_one_runs_are_each_asked_once(
     made(1)
     assert asked == ["gone", "last", "missed"]
     asked.clear()
-    answering = entry(entry_class, lambda x: made.clear() or "answered", (int,), looks=True)
+    answering = entry(lambda x: made.clear() or "answered", (int,), looks=True)
     made.insert(answering)
     assert made(1) == "answered" and not asked
 
 
-@pytest.mark.parametrize("entry_class", [pair[1] for pair in GUARDS])
-def test_calls_between_the_kernels_of_an_entry(entry_class: Any) -> None:
+def test_calls_between_the_kernels_of_an_entry() -> None:
     """A kernel doubles the input; then comes a product of that, reversed, by what it lies in."""
     variable: ContextVar[Any] = ContextVar("variable")
     heard = []
@@ -1900,7 +1888,7 @@ def test_calls_between_the_kernels_of_an_entry(entry_class: Any) -> None:
         with np.errstate(all="ignore"):
             np.matmul(a, b, result)
 
-    kernel = guard.KERNEL(doubled)
+    kernel = KERNEL(doubled)
     address = ctypes.cast(kernel, ctypes.c_void_p).value
     x = np.arange(6.0).reshape(2, 3)
     like = (x[::-1, ::-1], x.T, np.empty((2, 2)))
@@ -1911,7 +1899,7 @@ def test_calls_between_the_kernels_of_an_entry(entry_class: Any) -> None:
         "call": None, "pattern": (x,), "inputs": [(0, 0)], "scalars": (False,), "watched": 7,
         "outputs": [np.empty((2, 3)), np.empty((2, 2))], "results": (1,), "form": None,
     }  # fmt: skip
-    known = entry(entry_class, kernels=kernels, **wired)
+    known = entry(kernels=kernels, **wired)
     expect = (x[::-1, ::-1] * 2.0) @ (x.T * 2.0)
     assert np.array_equal(known.run((x,)), expect)
     assert heard == ["before", ("quiet", (-24, -8), (3, 2), True)]
@@ -1921,13 +1909,12 @@ def test_calls_between_the_kernels_of_an_entry(entry_class: Any) -> None:
     assert variable.get(None) is None
     assert known.run((x * 1e300,)) is NotImplemented  # it raises a flag
     assert known.take()[0] == 2
-    if entry_class is not guard._TwinEntry:
-        short = (call._replace(like=like[:2]), *kernels[1][1:])
-        with pytest.raises(ValueError, match="operand"):
-            entry(entry_class, kernels=[kernels[0], short], **wired)
-        for wrong in (call._replace(like=("x", *like[1:])), call._replace(quiet=(1, 2)), (), 0):
-            with pytest.raises((TypeError, ValueError)):
-                entry(entry_class, kernels=[kernels[0], (wrong, *kernels[1][1:])], **wired)
+    short = (call._replace(like=like[:2]), *kernels[1][1:])
+    with pytest.raises(ValueError, match="operand"):
+        entry(kernels=[kernels[0], short], **wired)
+    for wrong in (call._replace(like=("x", *like[1:])), call._replace(quiet=(1, 2)), (), 0):
+        with pytest.raises((TypeError, ValueError)):
+            entry(kernels=[kernels[0], (wrong, *kernels[1][1:])], **wired)
 
 
 def normalised(x: Any) -> Any:
@@ -1941,7 +1928,7 @@ def test_a_program_of_several_kernels_is_launched_by_the_guard(
 ) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
-    n = 64 if NATIVE else 2048
+    n = 64
     x = np.random.default_rng(0).random((n, 8))
     jitted: Any = alight.jit(normalised)
     with monkeypatch.context() as patched:

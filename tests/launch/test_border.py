@@ -11,8 +11,6 @@ from textwrap import dedent
 
 import pytest
 
-from alight._core import NATIVE
-
 # A package as others are: it asks for ndarrays by their type, keeps them, and writes into them.
 OUTSIDE = """
     import ctypes
@@ -408,7 +406,6 @@ def test_a_program_of_numpy_alone_is_left_as_it_is(folder: Path) -> None:
         assert done.stdout == "[('g', 'm'), ('h', 'm')]\n", done.stderr
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin has a frame of its own there")
 def test_no_frame_stands_between(folder: Path) -> None:
     same(
         folder,

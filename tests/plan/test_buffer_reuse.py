@@ -65,7 +65,6 @@ def arrays() -> tuple[np.ndarray, np.ndarray]:
     return generator.random(N), generator.random(N) + 0.5
 
 
-@pytest.mark.skipif(not _core.NATIVE, reason="the twin has no direct launches")
 @pytest.mark.parametrize(("program", "most"), [(scaled, 1), (twice, 1), (product, 1)])
 def test_results_take_the_memory_of_what_dies(program: Any, most: int, arrays: Any) -> None:
     x, y = arrays
@@ -92,7 +91,6 @@ def test_results_take_the_memory_of_what_dies(program: Any, most: int, arrays: A
     HostBackend()
 
 
-@pytest.mark.skipif(not _core.NATIVE, reason="the twin has no direct launches")
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_what_follows_a_product_is_one_kernel_over_it(name: str, arrays: Any) -> None:
     a, b, c = arrays[0].reshape(256, 256), arrays[1].reshape(256, 256), arrays[0][::-1]
@@ -234,7 +232,6 @@ def test_words_are_told_once_where_a_value_is_made_again(arrays: Any) -> None:
         assert reused()
 
 
-@pytest.mark.skipif(not _core.NATIVE, reason="the twin has no direct launches")
 def test_a_kernel_runs_once_however_little_memory_there_is(arrays: Any) -> None:
     script = textwrap.dedent(
         """

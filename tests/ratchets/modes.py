@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRATCH = ROOT / "build" / "ratchets"
 
 # Settings of the user that say where things are; all others would change what is measured.
-_KEPT = frozenset(("ALIGHT_CACHE_DIR", "ALIGHT_NO_NATIVE", "ALIGHT_TWIN"))
+_KEPT = frozenset(("ALIGHT_CACHE_DIR",))
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,11 +82,10 @@ RECORDING = """
 """
 
 
-def recording(twin: bool) -> Figure:
+def recording() -> Figure:
     """Return microseconds to record ``a + b`` by operator, mean over a chain of 100."""
-    value = float(python(RECORDING, ALIGHT_TWIN="1" if twin else "0"))
-    name = "record a + b, twin" if twin else "record a + b, native"
-    return Figure(name, value, "µs", 1.0 if twin else 0.15, "mean over a 100-op chain, no flush")
+    value = float(python(RECORDING))
+    return Figure("record a + b", value, "µs", 0.15, "mean over a 100-op chain, no flush")
 
 
 JIT = """
@@ -366,8 +365,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         figures = [
-            recording(twin=False),
-            recording(twin=True),
+            recording(),
             jitted(),
             slice_writes(),
             request(8, 3.0),

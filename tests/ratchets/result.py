@@ -38,7 +38,6 @@ class Work:
     exits: Counter[tuple[str, str]] = field(default_factory=Counter)
     fallbacks: Counter[tuple[str, str]] = field(default_factory=Counter)
     call_sites: dict[tuple[str, str], str] = field(default_factory=dict)
-    cores: Counter[str] = field(default_factory=Counter)  # native, or twin where none was built
 
     def share(self, who: str) -> float | None:
         """Return the share of eligible element-operations done by a device or implementation."""
@@ -51,7 +50,6 @@ class Work:
         return {
             "reports": self.reports,
             "reports_missing": self.missing,
-            "cores": dict(self.cores),
             "eligible": self.eligible,
             "implementations": dict(self.implementations),
             "devices": dict(self.devices),
@@ -106,7 +104,6 @@ def read_work(reports: Iterable[Path]) -> Work:
             work.missing += 1
             continue
         work.reports += 1
-        work.cores[document["machine"]["core"]] += 1
         work.eligible += operations["eligible"]
         work.devices.update(operations["by_device"])
         work.implementations.update(

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import alight
-from alight import _core
 
 
 def agree(function: Any) -> None:
@@ -71,7 +70,6 @@ def test_resizing_what_others_see(mode: str) -> None:
     assert shared[3] == 4.0 and np.asarray(a)[3] == 4.0 and not np.asarray(a)[12:].any()
 
 
-@pytest.mark.skipif(not _core.NATIVE, reason="the twin's arrays tell nobody where their memory is")
 def test_memory_that_others_were_told_of_lives_as_long_as_the_array(mode: str) -> None:
     a = alight.arange(1000.0) + 1
     first = np.ndarray((1000,), buffer=a)  # keeps the array, and nothing of its memory
@@ -129,7 +127,6 @@ def test_a_jitted_function_gives_its_argument_a_shape(mode: str) -> None:
     assert y.dtype == np.int64 and y[0] == 7
 
 
-@pytest.mark.skipif(not _core.NATIVE, reason="the twin's arrays have whatever layout Python gives")
 def test_numpys_own_generators_refuse_arrays_of_ours() -> None:
     a = alight.zeros(100)
     for draw in ("random", "standard_normal", "standard_exponential"):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import alight
-from alight._core import NATIVE
 from conformance.modes import EVERYWHERE, MODES
 
 pytestmark = pytest.mark.usefixtures("small_is_small")
@@ -174,7 +173,6 @@ def test_calls_give_what_numpy_gives(call: str) -> None:
         assert kinds(ours[name]) == kinds(theirs[name])
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin has no fast ways")
 @pytest.mark.parametrize("call", [call for call in CALLS if call not in SLOWER])
 def test_no_python_of_alights_runs(call: str) -> None:
     found = names(alight)
@@ -195,7 +193,6 @@ def test_no_python_of_alights_runs(call: str) -> None:
     assert set(ran) <= {"wrap", "native", "concrete", "make_layout", "Value.__init__"}, ran
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin has no fast ways")
 def test_products_of_a_row_and_a_column_run_no_python_of_alights() -> None:
     row = alight.asarray(np.linspace(0.0, 3.0, 80).reshape(1, 80))
     column = row.T
@@ -288,7 +285,6 @@ ONCE = (  # what rests on memory of its own that has holes, or on the argument's
 )
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin has no fast ways")
 @pytest.mark.parametrize("number", range(len(ONCE)))
 def test_functions_run_once_and_are_no_exits(number: int) -> None:
     name, call = ONCE[number]
@@ -464,7 +460,6 @@ def test_elements_that_say_how_much_is_done_do_so_at_every_call(number: int) -> 
         assert any(row["implementation"] == "generated" for row in rows)
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin has no fast ways")
 def test_what_is_below_the_floor_is_numpys_at_once_whatever_is_forced() -> None:
     x = np.linspace(1.0, 2.0, 100)
     jitted = alight.jit(lambda x: np.dot(x, x) + x.sum())

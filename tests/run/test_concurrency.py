@@ -41,9 +41,7 @@ print("done")
 
 
 @needs_compiler
-@pytest.mark.parametrize("twin", ["0", "1"])
-def test_threads_have_numpys_results_of_a_card(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALIGHT_TWIN", twin)
+def test_threads_have_numpys_results_of_a_card() -> None:
     passes(CUDA)
 
 

@@ -7,10 +7,7 @@ import sys
 
 import pytest
 
-from alight import _core
-
 pytestmark = [
-    pytest.mark.skipif(not _core.NATIVE, reason="the twin leaves memory to NumPy"),
     pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of the process"),
 ]
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import alight
-from alight._core import NATIVE
 from alight._src.log.decisions import LOG
 from alight._src.run import evaluate, prepared_step
 from fuzzing.program import run as run_program
@@ -61,8 +60,7 @@ def settled(call: Callable[[], Any]) -> None:
     """Have a call's launches made ready: the first run waits for the kernel, one is watched."""
     for _ in range(3):
         call()
-    if NATIVE:
-        assert straight(call)
+    assert straight(call)
 
 
 def test_repeated_statements_go_straight_to_their_kernels(counted: type[Counted]) -> None:
@@ -94,7 +92,7 @@ def test_constants_windows_and_large_operands_are_read_where_they_are() -> None:
         np.testing.assert_array_equal(
             np.asarray(got), x[1:, 1:] * scalar + x[:-1, :-1] - x[turn, 1:]
         )
-    assert not NATIVE or Counted.straight
+    assert Counted.straight
 
 
 def test_what_warns_is_told_at_its_line_and_only_then() -> None:
@@ -160,7 +158,7 @@ def test_threads_run_the_same_plan_side_by_side() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    assert not NATIVE or Counted.straight > 100
+    assert Counted.straight > 100
 
 
 def test_random_programs_run_again_and_again_equal_numpy() -> None:
@@ -171,10 +169,9 @@ def test_random_programs_run_again_and_again_equal_numpy() -> None:
             if failure is not None:
                 failures.append(str(failure))
     assert not failures, failures[:3]
-    assert not NATIVE or Counted.straight > 60
+    assert Counted.straight > 60
 
 
-@pytest.mark.skipif(not NATIVE, reason="the twin has no straight way")
 def test_nothing_is_done_where_more_must_be_known() -> None:
     x = np.arange(4.0)
     a = alight.asarray(x)

@@ -37,10 +37,6 @@ from alight.backends.host import HostBackend
 from alight.errors import ConfigError, UnsupportedOnDevice
 from hearing import collected
 
-BUFFERS = pytest.mark.skipif(
-    not _core.NATIVE and sys.version_info < (3, 12),
-    reason="the twin's arrays have no buffers before Python 3.12",
-)
 MODES = [
     pytest.param({}, id="auto"),
     pytest.param({"floor": 0, "force": "cpu:generated"}, id="generated"),
@@ -169,7 +165,6 @@ def test_what_fails_is_not_done_again_for_another_way_to_its_memory() -> None:
         assert len(tries) == once
 
 
-@BUFFERS
 def test_of_a_buffer_that_was_asked_for_before_nothing_is_left() -> None:
     bad, tries = failing_by_number()
     with pytest.raises(ValueError):
@@ -181,7 +176,6 @@ def test_of_a_buffer_that_was_asked_for_before_nothing_is_left() -> None:
     assert len(tries) == once
 
 
-@BUFFERS
 def test_what_failed_before_a_buffer_keeps_nothing_and_is_raised_nowhere_else() -> None:
     class Local:
         pass
@@ -537,7 +531,6 @@ def test_writes_are_in_place_when_nobody_reads_the_old_version() -> None:
     assert np.asarray(a)[0] == -5
 
 
-@pytest.mark.skipif(not _core.NATIVE, reason="the twin's arrays have no buffers before Python 3.12")
 def test_an_address_told_to_others_stays_the_arrays_own() -> None:
     class Holder:
         """What Pillow and its like do: ask for the address, keep the array and no export."""
@@ -559,7 +552,6 @@ def test_an_address_told_to_others_stays_the_arrays_own() -> None:
     assert a.__array_interface__["data"][0] == a.__array_interface__["data"][0]
 
 
-@pytest.mark.skipif(not _core.NATIVE, reason="the twin's arrays have no buffers before Python 3.12")
 def test_pillow_takes_an_array() -> None:
     image = pytest.importorskip("PIL.Image")
     pixels = (np.arange(30 * 20 * 3) % 251).astype(np.uint8).reshape(30, 20, 3)
@@ -601,7 +593,6 @@ class Before:
     __array_priority__ = 2000.0
 
 
-@pytest.mark.skipif(not _core.NATIVE, reason="in Python no class can refuse to be concatenated")
 @pytest.mark.parametrize("other", [Foreign, Before, list, object, bool])
 @pytest.mark.parametrize(
     "operation",
@@ -791,7 +782,6 @@ def a_window_and_all(a: Any, b: Any) -> None:
     b += a
 
 
-@pytest.mark.skipif(not _core.NATIVE, reason="the twin leaves memory to NumPy")
 @pytest.mark.parametrize("update", [windows_of_one, windows_of_two, a_window_and_all])
 @pytest.mark.parametrize("mode", [{}, {"force": "cpu:generated"}, {"force": "numpy"}])
 def test_updates_of_windows_in_a_loop_keep_few_versions(

@@ -1,35 +1,33 @@
-"""The native core: recording, storage and views, memory for results.
+"""The native core: recording, storage and views, memory for results, launches.
 
-``_native`` (C) and ``twin`` (Python) have the same names and pass the same tests; the twin serves
-where no compiler was present at install, or where ``ALIGHT_TWIN=1`` asks for it.
+``_native`` is compiled from ``native/``; ``_native.pyi`` says what its names mean.
 """
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+import sys
 
+from alight._core.built import digest
 from alight._src.base.failures import ignoring_failures
 from alight._src.base.originals import np
 
-NATIVE: bool
 
-if TYPE_CHECKING:
-    from alight._core.twin import *  # noqa: F403  (the list of names stands there)
-else:
-    _chosen = None
-    if os.environ.get("ALIGHT_TWIN", "0") in ("", "0"):
-        with suppress(ImportError):  # not built
-            _chosen = import_module("alight._core._native")
-    NATIVE = _chosen is not None
-    if not NATIVE:
-        _chosen = import_module("alight._core.twin")
-    for _name, _found in vars(_chosen).items():
-        if not _name.startswith("_") and not isinstance(_found, ModuleType):
-            globals()[_name] = _found
+def _unusable(cause: str) -> ImportError:
+    return ImportError(
+        f"alight's native core cannot be used: {cause}. Fix: build it for this Python, with "
+        f"`{sys.executable} -m pip install --force-reinstall --no-deps alight`, or in a checkout "
+        f"`{sys.executable} -m pip install -e .`"
+    )
+
+
+try:
+    from alight._core._native import *  # noqa: F403  (the list of names stands there)
+    from alight._core._native import SOURCES
+except ImportError as error:  # not built, or for another Python or NumPy
+    raise _unusable(str(error)) from error
+# A core of other sources would be called with arguments that it takes for others.
+if (_digest := digest()) not in ("", SOURCES):
+    raise _unusable(f"it was built of other sources ({SOURCES}) than those beside it ({_digest})")
 
 # What is freed at the end of its heap glibc gives back to the system, and the next call that needs
 # it waits for fresh pages, unless it is less than twice the largest block that was ever freed, of

@@ -6,7 +6,6 @@
    arithmetic: writing 64 MiB took 2.7 ms where the pages were there and 7.2 (of 2 MiB) or 39 (of
    4 KiB) where they were not (EPYC, Linux 6.18). */
 #include "core.h"
-#include "buffers.h"
 #include "ranges.h"
 
 #ifndef _WIN32
@@ -399,7 +398,7 @@ static void *resize(void *context, void *data, size_t size)
 
 static PyDataMem_Handler handler = {"alight", 1, {NULL, take, take_zeroed, resize, give}};
 
-static PyObject *fresh_array_of(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides, int fortran)
+PyObject *fresh_ndarray(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides, int fortran)
 {
     npy_intp bytes = PyDataType_ELSIZE(descr);
     for (int i = 0; i < ndim; i++)
@@ -441,8 +440,8 @@ PyObject *fresh_data(PyObject *Py_UNUSED(module), PyObject *object)
                      object);
         return NULL;
     }
-    PyObject *array = fresh_array_of((PyArray_Descr *)Py_NewRef(layout->dtype), (int)layout->ndim, layout->numbers,
-                                     layout->numbers + layout->ndim, 0);
+    PyObject *array = fresh_ndarray((PyArray_Descr *)Py_NewRef(layout->dtype), (int)layout->ndim, layout->numbers,
+                                    layout->numbers + layout->ndim, 0);
     if (array == NULL) return NULL;
     if (layout->size == 0) { /* for which NumPy sets other strides than those of the layout */
         memcpy(PyArray_STRIDES((PyArrayObject *)array), layout->numbers + layout->ndim, (size_t)layout->ndim * sizeof(npy_intp));
@@ -499,15 +498,10 @@ static bool make_context(void)
     return before != NULL;
 }
 
-bool buffers_ready(PyObject *module)
+bool buffers_ready(void)
 {
     kept.lock = PyThread_allocate_lock();
-    PyObject *capsule = PyCapsule_New((void *)fresh_array_of, BUFFERS_CAPSULE, NULL);
-    if (kept.lock == NULL || !make_context() || capsule == NULL || PyModule_AddObjectRef(module, "buffers", capsule) < 0) {
-        Py_XDECREF(capsule);
-        return PyErr_Occurred() ? false : (PyErr_NoMemory(), false);
-    }
-    Py_DECREF(capsule);
+    if (kept.lock == NULL || !make_context()) return PyErr_Occurred() ? false : (PyErr_NoMemory(), false);
 #ifndef _WIN32
     pthread_atfork(NULL, NULL, drop_in_child);
 #endif

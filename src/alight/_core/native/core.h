@@ -1,4 +1,4 @@
-/* The native core. What each type means is said once, in ../twin/; comments here give only what C adds. */
+/* The native core. What each type means is said once, in ../_native.pyi; comments here give only what C adds. */
 #ifndef ALIGHT_CORE_H
 #define ALIGHT_CORE_H
 
@@ -162,7 +162,13 @@ void namespace_sized(void);  /* before the type is made ready */
 PyObject *fresh_data(PyObject *module, PyObject *layout);
 PyObject *keep_bytes(PyObject *module, PyObject *most);
 PyObject *kept_bytes(PyObject *module, PyObject *unused);
-bool buffers_ready(PyObject *module);
+bool buffers_ready(void);
+/* Return an uninitialised ndarray that owns its memory, or NULL with an error. Takes over the descr. */
+PyObject *fresh_ndarray(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides, int fortran);
+
+/* guard.c, launcher.c: their names, put into the module */
+bool guard_ready(PyObject *module);
+bool threads_ready(PyObject *module);
 
 /* data.c, view.c */
 PyObject *data_of(PyObject *layout, PyObject *array);

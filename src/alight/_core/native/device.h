@@ -1,4 +1,4 @@
-/* Memory of a device and launches on it. What each type means is said in ../twin/device_memory.py. */
+/* Memory of a device and launches on it. */
 #ifndef ALIGHT_DEVICE_H
 #define ALIGHT_DEVICE_H
 
@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#define PIECES 8  /* as in the twin */
+#define PIECES 8  /* what a shelf keeps: a loop needs one piece, or as many as it has results before it drops one */
 
 typedef struct {
     PyObject_HEAD

@@ -5,8 +5,6 @@
 #include "flags.h"
 #include "ranges.h"
 
-FreshArray fresh_array;
-
 /* ---------------------------------------------------------------- guards that hold, and launches */
 
 static int same_bits(PyObject *item, PyObject *other)
@@ -70,17 +68,17 @@ static inline int like(const Example *example, PyObject *item)
 
 int masks_known;
 
-/* What NumPy does about errors in a state, as bits; -1 where that is not known. */
-static int errors_mask(PyObject *state)
+/* What NumPy does about errors in a state, as bits, if its masks are where they were found; -1: it is no such state. */
+int errors_mask(PyObject *state)
 {
-    if (!masks_known || state == NULL || !PyCapsule_IsValid(state, STATE_CAPSULE)) return -1;
+    if (state == NULL || !PyCapsule_IsValid(state, STATE_CAPSULE)) return -1;
     return *(int *)PyCapsule_GetPointer(state, STATE_CAPSULE);
 }
 
 /* Two of NumPy's error states that do the same. Every block makes a new one. */
 static int same_errors(PyObject *state, PyObject *other)
 {
-    int mask = errors_mask(state);
+    int mask = masks_known ? errors_mask(state) : -1;
     return mask >= 0 && mask == errors_mask(other);
 }
 
@@ -91,7 +89,7 @@ int entry_matches(Entry *self, PyObject *const *args, Py_ssize_t count)
         const Example *example = &self->examples[i];
         int fits = like(example, args[i]);
         if (fits != 1) return fits;
-        if (example->twin >= 0 && args[example->twin] != args[i]) return 0;
+        if (example->same >= 0 && args[example->same] != args[i]) return 0;
     }
     for (Py_ssize_t i = 0; i < self->found_count; i++) {
         const Found *found = &self->found[i];
@@ -224,7 +222,7 @@ static PyObject *launch(Entry *self, PyObject *const *args)
         for (; done < step->made; done++) {
             Output *output = &self->outputs[done];
             Py_INCREF(output->descr);
-            made[done] = fresh_array(output->descr, output->ndim, output->shape, NULL, output->fortran);
+            made[done] = fresh_ndarray(output->descr, output->ndim, output->shape, NULL, output->fortran);
             if (made[done] == NULL) goto finished;
             addresses[inputs + done] = PyArray_BYTES((PyArrayObject *)made[done]);
         }
@@ -442,7 +440,7 @@ static PyMethodDef entry_methods[] = {
 
 PyTypeObject EntryType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "alight._core._guard.Entry",
+    .tp_name = "alight._core._native.Entry",
     .tp_basicsize = sizeof(Entry),
     .tp_dealloc = (destructor)entry_dealloc,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,

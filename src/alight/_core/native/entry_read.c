@@ -47,7 +47,7 @@ int read_pattern(Entry *self, PyObject *pattern)
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *item = PySequence_Fast_GET_ITEM(fast, i);
         Example *example = &self->examples[i];
-        example->twin = example->bits = -1;
+        example->same = example->bits = -1;
         if (PyTuple_CheckExact(item)) {
             if (read_sized(example, item) < 0) { Py_DECREF(fast); return -1; }
             continue;
@@ -60,7 +60,7 @@ int read_pattern(Entry *self, PyObject *pattern)
             Py_INCREF(example->descr);
             example->writeable = (PyArray_FLAGS(array) & NPY_ARRAY_WRITEABLE) != 0;
             for (Py_ssize_t j = 0; j < i; j++)
-                if (PySequence_Fast_GET_ITEM(fast, j) == item) { example->twin = (int)j; break; }
+                if (PySequence_Fast_GET_ITEM(fast, j) == item) { example->same = (int)j; break; }
             /* The shape and strides alone, over memory of one element: the entry must not keep data alive. */
             Py_INCREF(example->descr);
             PyObject *one = PyArray_Zeros(0, NULL, example->descr, 0);

@@ -1,5 +1,4 @@
-/* The call guard in C; what it means is written in alight/_core/guard.py, its twin. */
-#define ALIGHT_GUARD_MODULE
+/* The call guard: what stands between a call of a jitted function and a kernel that is already there. */
 #include "guard.h"
 
 typedef struct {
@@ -236,7 +235,7 @@ static PyMethodDef guard_methods[] = {
 
 static PyTypeObject GuardType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "alight._core._guard.CallGuard",
+    .tp_name = "alight._core._native.CallGuard",
     .tp_basicsize = sizeof(Guard),
     .tp_dealloc = (destructor)guard_dealloc,
     .tp_vectorcall_offset = offsetof(Guard, vectorcall),
@@ -252,42 +251,27 @@ static PyTypeObject GuardType = {
 
 static PyObject *know_masks(PyObject *Py_UNUSED(self), PyObject *known)
 {
-    masks_known = PyObject_IsTrue(known);
-    if (masks_known < 0) { masks_known = 0; return NULL; }
+    int known_now = PyObject_IsTrue(known);
+    if (known_now < 0) return NULL;
+    masks_known = known_now;
     Py_RETURN_NONE;
 }
 
-static PyMethodDef module_methods[] = {
+static PyObject *errors_mask_of(PyObject *Py_UNUSED(self), PyObject *state) { return PyLong_FromLong(errors_mask(state)); }
+
+static PyMethodDef guard_functions[] = {
+    {"errors_mask", errors_mask_of, METH_O, "Return what NumPy does about errors in a state, as bits; -1: it is no such state."},
     {"know_masks", know_masks, METH_O, "Say whether error states begin with their masks (alight/_core/guard.py)."},
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "alight._core._guard",
-    .m_doc = "The call guard in C; alight._core.guard is its twin.",
-    .m_size = -1,
-    .m_methods = module_methods,
-};
-
-PyMODINIT_FUNC PyInit__guard(void)
+bool guard_ready(PyObject *module)
 {
-    import_array();
-    PyObject *native = PyImport_ImportModule("alight._core._native");
-    PyObject *buffers = native == NULL ? NULL : PyObject_GetAttrString(native, "buffers");
-    fresh_array = buffers == NULL ? NULL : (FreshArray)PyCapsule_GetPointer(buffers, BUFFERS_CAPSULE);
-    Py_XDECREF(buffers);
-    Py_XDECREF(native);
-    if (fresh_array == NULL) return NULL;
-    if (PyType_Ready(&EntryType) < 0 || PyType_Ready(&GuardType) < 0) return NULL;
     missed = PyUnicode_InternFromString("miss");
     wrapped = PyUnicode_InternFromString("__wrapped__");
-    PyObject *made = PyModule_Create(&module);
-    if (made == NULL || missed == NULL || wrapped == NULL) return NULL;
-    if (PyModule_AddObjectRef(made, "Entry", (PyObject *)&EntryType) < 0 ||
-        PyModule_AddObjectRef(made, "CallGuard", (PyObject *)&GuardType) < 0) {
-        Py_DECREF(made);
-        return NULL;
-    }
-    return made;
+    return missed != NULL && wrapped != NULL && PyType_Ready(&EntryType) == 0 && PyType_Ready(&GuardType) == 0
+        && PyModule_AddFunctions(module, guard_functions) == 0
+        && PyModule_AddIntConstant(module, "ENTRIES", ENTRIES) == 0
+        && PyModule_AddObjectRef(module, "Entry", (PyObject *)&EntryType) == 0
+        && PyModule_AddObjectRef(module, "CallGuard", (PyObject *)&GuardType) == 0;
 }

@@ -1,28 +1,17 @@
-/* The call guard in C: entries and who tries them. What they mean is written in alight/_core/guard.py,
-   their twin. */
+/* The call guard: entries and who tries them. */
 #ifndef ALIGHT_GUARD_H
 #define ALIGHT_GUARD_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <structmember.h>
+#include "core.h"
+#include "kernel.h"
 
-#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
-#define PY_ARRAY_UNIQUE_SYMBOL alight_guard_numpy
-#ifndef ALIGHT_GUARD_MODULE
-#define NO_IMPORT_ARRAY
-#endif
-#include <numpy/arrayobject.h>
 #include <numpy/arrayscalars.h>
 
 #include <stdint.h>
 #include <string.h>
 
-#include "buffers.h"
-#include "kernel.h"
-
-#define ENTRIES 64       /* as in the twin */
-#define SAMPLED 16       /* as in the twin */
+#define ENTRIES 64       /* as the kinds of call that jit keeps apart by exact shapes; one that does not hold takes 4 ns */
+#define SAMPLED 16       /* of so many calls one is timed: reading the clock twice costs as much as a small kernel */
 
 typedef struct {
     PyTypeObject *kind;
@@ -30,7 +19,7 @@ typedef struct {
     PyArray_Descr *descr;
     int bits;            /* of an integer, or of an ndarray's number of elements; -1: the example says all */
     int writeable;
-    int twin;            /* the first argument that must be this very ndarray, or -1 */
+    int same;            /* the first argument that must be this very ndarray, or -1 */
 } Example;
 
 typedef struct {
@@ -49,7 +38,7 @@ typedef struct {
     npy_intp *shape;
 } Output;
 
-/* A function of NumPy's in a kernel's place (Call in the twin). */
+/* A function of NumPy's in a kernel's place (Call in _core/guard.py). */
 typedef struct {
     PyObject *function, *like, *before, *variable, *value; /* like: a tuple of ndarrays, one for each operand */
 } Call;
@@ -91,8 +80,8 @@ typedef struct {
 /* What NumPy calls its error states, and whether the first of what they hold was found to be their mask. */
 #define STATE_CAPSULE "numpy.ufunc.extobj"
 extern int masks_known;
+int errors_mask(PyObject *state);
 
-extern FreshArray fresh_array;
 extern PyTypeObject EntryType;
 
 /* entry.c: 1 where every guard holds, 0 where not, -1 for an error */

@@ -1,4 +1,4 @@
-/* Generated kernels as every extension of the core calls them. */
+/* Generated kernels, as the core calls them. */
 #ifndef ALIGHT_KERNEL_H
 #define ALIGHT_KERNEL_H
 
@@ -6,7 +6,7 @@
 
 typedef void (*Kernel)(void **addresses, int64_t *dims, int64_t *strides);
 
-#define OPERANDS 64    /* of a kernel, whose addresses fit the stack; more go by the slow way. As in the twin */
+#define OPERANDS 64    /* of a kernel, whose addresses fit the stack; more go by the slow way. */
 #define UNLOCKED 32768 /* elements: giving up the GIL and taking it back costs some 0.1 us, a kernel this long 10 us */
 
 #endif

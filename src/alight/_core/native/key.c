@@ -1,5 +1,4 @@
-/* The structure of a request as a key: equal for equal work on equal layouts. What it means is written in
-   ../numbering.py. */
+/* The structure of a request as a key: equal for equal work on equal layouts. */
 #include "request.h"
 
 #include <string.h>

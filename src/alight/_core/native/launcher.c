@@ -1,10 +1,11 @@
-/* Launchers: kernels bound to sizes, split among as many threads as are predicted to end soonest.
-   What they mean is written in alight/_core/threads.py, their twin. */
-
+/* Launchers: kernels bound to sizes, split among as many threads as are predicted to end soonest. */
+#include "core.h"
 #include "ranges.h"
 #include "ways.h"
 
+#ifndef _WIN32
 #include <pthread.h>
+#endif
 #include <stdlib.h>
 #include <string.h>
 
@@ -338,7 +339,7 @@ static PyGetSetDef launcher_fields[] = {
 
 static PyTypeObject LauncherType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "alight._core._threads.Launcher",
+    .tp_name = "alight._core._native.Launcher",
     .tp_basicsize = sizeof(Launcher),
     .tp_dealloc = (destructor)launcher_dealloc,
     .tp_call = (ternaryfunc)launcher_call,
@@ -350,23 +351,11 @@ static PyTypeObject LauncherType = {
 
 /* ---------------------------------------------------------------- the module */
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "alight._core._threads",
-    .m_doc = "The thread pool and its launchers in C; alight._core.threads has their twins.",
-    .m_size = -1,
-};
-
-PyMODINIT_FUNC PyInit__threads(void)
+bool threads_ready(PyObject *module)
 {
-    definition.m_methods = thread_functions;
-    if (PyType_Ready(&LauncherType) < 0) return NULL;
-    PyObject *module = PyModule_Create(&definition);
-    if (module == NULL) return NULL;
+#ifndef _WIN32
     pthread_atfork(NULL, NULL, forget_workers);
-    if (PyModule_AddObjectRef(module, "Launcher", (PyObject *)&LauncherType) < 0) {
-        Py_DECREF(module);
-        return NULL;
-    }
-    return module;
+#endif
+    return PyType_Ready(&LauncherType) == 0 && PyModule_AddFunctions(module, thread_functions) == 0
+        && PyModule_AddObjectRef(module, "Launcher", (PyObject *)&LauncherType) == 0;
 }

@@ -1,4 +1,4 @@
-/* The module ``_native``; alight._core.twin says what its names mean. */
+/* The module ``_native``; _native.pyi says what its names mean. */
 #define ALIGHT_CORE_MODULE
 #include "core.h"
 
@@ -43,7 +43,7 @@ static PyMethodDef functions[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "alight._core._native",
-    .m_doc = "The native core: the same names as alight._core.twin, which says what they mean.",
+    .m_doc = "The native core; _native.pyi says what its names mean.",
     .m_size = -1,
     .m_methods = functions,
 };
@@ -97,11 +97,11 @@ PyMODINIT_FUNC PyInit__native(void)
             return NULL;
         }
     }
-    if (!floor_ready() || PyModule_AddObjectRef(module, "hooks", (PyObject *)hooks) < 0
+    if (!floor_ready() || PyModule_AddStringConstant(module, "SOURCES", ALIGHT_SOURCES) < 0 || PyModule_AddObjectRef(module, "hooks", (PyObject *)hooks) < 0
         || PyModule_AddObjectRef(module, "floor", (PyObject *)floors) < 0
         || PyModule_AddObjectRef(module, "POLICY", policy_in_force) < 0
-        || PyModule_AddIntConstant(module, "OPERANDS", OPERANDS) < 0 || PyModule_AddIntConstant(module, "PIECES", PIECES) < 0 || !buffers_ready(module)
-        || !measure_sole(module)) {
+        || PyModule_AddIntConstant(module, "OPERANDS", OPERANDS) < 0 || PyModule_AddIntConstant(module, "PIECES", PIECES) < 0 || !buffers_ready()
+        || !guard_ready(module) || !threads_ready(module) || !measure_sole(module)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -1,5 +1,4 @@
-/* Requests: the walk from what is asked for to all that must be computed with it. What it means is written in
-   ../numbering.py. */
+/* Requests: the walk from what is asked for to all that must be computed with it. */
 #include "request.h"
 
 #include <string.h>

@@ -1,10 +1,13 @@
-/* The pool of threads; what it means is written in alight/_core/threads.py, its twin.
+/* The pool of threads.
 
    A job is cut into parts, and every thread has a share of them: the same one each time, so that what
    it left in its caches serves the next job on the same arrays. Who is done with its own takes from the
    others' shares, so that nobody waits for a thread that is late. */
 
+#ifdef __linux__
 #define _GNU_SOURCE
+#endif
+#include "core.h"
 #include "ways.h"
 
 #include <fenv.h>
@@ -24,14 +27,7 @@
 #define MOST_THREADS 256
 #define WORDS (MOST_THREADS / 64)
 
-/* ---------------------------------------------------------------- clock, flags, processors */
-
-double now_seconds(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
+/* ---------------------------------------------------------------- flags, processors */
 
 void relax(void)
 {

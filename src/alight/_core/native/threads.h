@@ -2,14 +2,13 @@
 #ifndef ALIGHT_THREADS_H
 #define ALIGHT_THREADS_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "clock.h"
+
 typedef void (*Work)(void *context, uint32_t part);
 
-double now_seconds(void);
 void relax(void);
 
 int threads_wanted(void);        /* the caller's included */

@@ -1,5 +1,6 @@
 /* On how many threads a kernel ends soonest, as far as its runs have told. */
 
+#include "core.h"
 #include "ways.h"
 
 #define SETTLED 16       /* runs on one thread that are timed before only every 64th is */

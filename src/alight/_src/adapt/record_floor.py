@@ -9,7 +9,7 @@ from contextvars import Context
 from time import perf_counter
 from typing import Any
 
-from alight._core import NATIVE, floor
+from alight._core import floor
 from alight._src.base.apart import apart
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import ignoring_failures
@@ -50,7 +50,7 @@ def _floor_key() -> str:
     from alight._src.measure.profiles import fingerprint
 
     # Planning is Python's work.
-    return digest([fingerprint(), sys.version, NATIVE, _PLANNING], "floor")
+    return digest([fingerprint(), sys.version, _PLANNING], "floor")
 
 
 # Until the first process has measured it: the most that quiet machines showed.

@@ -20,8 +20,6 @@ Locks are taken in one order: who has one asks for none that stands before it.
     site._changing           a specialization changes its phase
     decisions._lock          something is counted
     code_origin._asking      paths are asked for
-    value._turns             turns of the twin change hands
-    value._pending_lock      the twin's list of storages changes
 
 Who has one may ask for it again: a finalizer or a signal's handler may run anywhere.
 """

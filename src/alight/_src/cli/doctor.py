@@ -8,7 +8,6 @@ import platform
 import tempfile
 from collections.abc import Iterable, Mapping
 
-from alight._core import NATIVE
 from alight._src.adapt import lazy_devices
 from alight._src.adapt.record_floor import measured_floors
 from alight._src.base.formatting import readable_bytes
@@ -68,7 +67,6 @@ def findings() -> Row:
         "platform": platform.platform(),
         "numpy": np.__version__,
         "llvmlite": _llvmlite(),
-        "core": "native" if NATIVE else "twin",
         "blas": machine.blas(),
         "processors": len(machine.processors()) or os.cpu_count(),
         "processor_quota": machine.processor_quota(),

@@ -187,9 +187,8 @@ READ: Mapping[str, Callable[[object, str], Any]] = {
 POLICY_FIELDS = ("devices", "force", "floor", "on_gap", "pick", "reproducible", "learn")
 FLOOR_NAMES = {f"{PREFIX}FLOOR_{name.upper()}": name for name in FLOOR_CLASSES}
 NAMES = {PREFIX + name.removesuffix("_level").upper(): name for name in READ if name != "floor"}
-# What is no setting is read where the native core is built and loaded, below this layer, and by the
-# tests; of it, what is on or off.
-SWITCHES = ("ALIGHT_NO_NATIVE", "ALIGHT_TWIN", "ALIGHT_FULL")
+# What is no setting is read by the tests; of it, what is on or off.
+SWITCHES = ("ALIGHT_FULL",)
 KNOWN = (*NAMES, *FLOOR_NAMES, *SWITCHES, "ALIGHT_CONFIG", "ALIGHT_TEST_SEED")
 
 

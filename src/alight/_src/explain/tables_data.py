@@ -8,7 +8,7 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-from alight._core import NATIVE, floor
+from alight._core import floor
 from alight._src.adapt import lazy_devices
 from alight._src.adapt.first_plan import EVERYTHING
 from alight._src.base.originals import np
@@ -36,7 +36,6 @@ def machine_row() -> Row:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "core": "native" if NATIVE else "twin",
         "blas": machine.blas(),
         "cpu_vendor": vendor,
         "cpu": model,

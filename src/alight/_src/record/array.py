@@ -10,7 +10,7 @@ from opcode import opmap
 from types import FunctionType
 from typing import Any, TypeVar
 
-from alight._core import NATIVE, ArrayBase, floor, hooks, set_operators
+from alight._core import ArrayBase, floor, hooks, set_operators
 from alight._src.base import package
 from alight._src.base.failures import failures, from_signal
 from alight._src.base.originals import np
@@ -42,7 +42,7 @@ Arrayish = Any
 _Number = TypeVar("_Number")
 
 # What Python's own messages call the class.
-_TOLD = f"{package.NAME}.Array" if NATIVE else "Array"
+_TOLD = f"{package.NAME}.Array"
 _STORES = opmap["STORE_SUBSCR"]
 
 
@@ -227,7 +227,7 @@ class Array(ArrayMethods):
                 refuse_as_index(self, sys._getframe(1))
             return self.__array__()
         except failures() as error:
-            if not (NATIVE and from_signal(error)):  # the native core sees to those
+            if not from_signal(error):  # the native core sees to those
                 storage_io.note_dropped(self, error, sys._getframe().f_back)
             raise
 
@@ -466,10 +466,8 @@ def _method_in_numpy(name: str) -> Any:
     return method
 
 
-if NATIVE:
-    # Pillow and others in Python ask for it. NumPy takes a buffer before it, which the twin's
-    # arrays have not before Python 3.12: there every export would be for good.
-    Array.__array_interface__ = property(storage_io.interface)  # type: ignore[attr-defined]
+# Pillow and others in Python ask for it; NumPy takes a buffer before it.
+Array.__array_interface__ = property(storage_io.interface)  # type: ignore[attr-defined]
 
 _ASKED = frozenset(
     f"__{name}__"

@@ -27,7 +27,7 @@ from alight._core import (
     probing,
     sole,
 )
-from alight._src.base.failures import failures, from_signal, ignoring_failures
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.record.leased import apart, bring_home
 from alight._src.record.pending import WHERE, WRITE, alias, call_there, cast, concrete, pend
@@ -297,8 +297,6 @@ class _OfThread(local):
     last: _Dropped | None = None
 
 
-_TWIN = f"{_core.__name__}."
-
 # NumPy drops that error and asks for the interface or the array next, from the same instruction of
 # the same caller: what has just failed is not to be done once more for that.
 _dropped = _OfThread()
@@ -311,7 +309,7 @@ def forget_dropped() -> None:
 
 def note_dropped(array: ArrayBase, error: Exception, asker: FrameType | None) -> None:
     """Keep the error of asking for an array's buffer, for who drops it and asks otherwise."""
-    again = error if from_signal(error) else _apart(error)
+    again = _apart(error)
     if again is not None:
         _dropped.last = _Dropped(ref(array), again, _place(asker))
 
@@ -330,8 +328,6 @@ def raise_dropped(array: ArrayBase) -> None:
 
 
 def _place(frame: FrameType | None) -> tuple[int, CodeType | None, int]:
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_TWIN):
-        frame = frame.f_back  # the twin's methods are called through frames of its own
     return (0, None, 0) if frame is None else (id(frame), frame.f_code, frame.f_lasti)
 
 

@@ -1,7 +1,4 @@
-"""Requests in numbers: what must be computed together, and its structure as a key for its plan.
-
-The twin of ``native/request.c``.
-"""
+"""Requests in numbers, in Python: what the native core's `request` is compared with."""
 
 from __future__ import annotations
 
@@ -9,60 +6,18 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-__all__ = ["Key", "numbered"]
+__all__ = ["numbered"]
 
 _HOST_ONLY = frozenset(("host",))
 _ANYWHERE = frozenset(("*",))
 
 
-class Key:
-    """The structure of a request: equal for equal work on equal layouts.
-
-    ``leaves``: layout, memory spaces that have the bytes, base (the first leaf in the same memory:
-    what is written in place depends on it), and whether it is as large as its memory (whose size
-    is not known otherwise). ``nodes``: op, operands by number, attrs and layout of each pending
-    value, numbered after the leaves. ``outputs``: the requested values, those asked for first, of
-    which the host is about to ``read`` so many. ``stamp``: of the policy. It holds all that it
-    names, so that what is equal to it is no other's later namesake.
-    """
-
-    __slots__ = ("_hash", "leaves", "nodes", "outputs", "read", "stamp")
-
-    def __init__(
-        self,
-        leaves: tuple[Any, ...],
-        nodes: tuple[Any, ...],
-        outputs: tuple[int, ...],
-        read: int,
-        stamp: int,
-    ) -> None:
-        self.leaves = leaves
-        self.nodes = nodes
-        self.outputs = outputs
-        self.read = read
-        self.stamp = stamp
-        self._hash = hash((leaves, nodes, outputs, read, stamp))
-
-    @property
-    def count(self) -> int:
-        """Return how many leaves there are."""
-        return len(self.leaves)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and (
-            (self.leaves, self.nodes, self.outputs, self.read, self.stamp)
-            == (other.leaves, other.nodes, other.outputs, other.read, other.stamp)
-        )
-
-
 def numbered(
     roots: Sequence[Any], others: Iterable[Any], read: bool, stamp: int
-) -> tuple[Key, list[Any], int, int] | None:
-    """Return the key of a request, its leaves and pending values by number, and how many values
-    and elements it leaves pending; None where no root is pending.
+) -> tuple[tuple[Any, ...], list[Any], int, int] | None:
+    """Return what the key of a request says (leaves, nodes, outputs, read, stamp), its leaves and
+    pending values by number, and how many values and elements it leaves pending; None where no
+    root is pending.
 
     ``others`` are the values of further storages that may share work with the roots: those that do
     are requested too.
@@ -99,7 +54,7 @@ def numbered(
         base = number if data is None else first.setdefault(id(data), number)
         within = 0 if data is None or leaf.layout.nbytes >= data.nbytes else data.nbytes
         described.append((leaf.layout, _spaces(leaf), base, within))
-    key = Key(tuple(described), tuple(nodes), outputs, len(asked) if read else 0, stamp)
+    key = tuple(described), tuple(nodes), outputs, len(asked) if read else 0, stamp
     return key, leaves + pending, count, elements
 
 
