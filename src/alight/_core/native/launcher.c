@@ -74,14 +74,14 @@ static void run_alone(Plan *plan, void **addresses)
 
 static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, int known)
 {
-    _Alignas(64) char near[NEAR_BYTES];
-    Run run = {.plan = plan, .addresses = addresses, .slots = near, .parts = parts};
+    _Alignas(64) char local[NEAR_BYTES];
+    Run run = {.plan = plan, .addresses = addresses, .slots = local, .parts = parts};
     if (plan->combine != NULL) {
         while ((plan->units >> run.shift) + ((plan->units & (((int64_t)1 << run.shift) - 1)) != 0) > (int64_t)parts)
             run.shift++;
         run.parts = parts = (uint32_t)((plan->units + ((int64_t)1 << run.shift) - 1) >> run.shift);
         size_t bytes = (size_t)parts * (size_t)(plan->cells * (plan->operands - plan->inputs) * plan->slot);
-        if (bytes > sizeof near && (run.slots = malloc(bytes)) == NULL) {
+        if (bytes > sizeof local && (run.slots = malloc(bytes)) == NULL) {
             release_pool();
             run_alone(plan, addresses);
             return;
@@ -113,7 +113,7 @@ static void run_together(Plan *plan, void **addresses, Way way, uint32_t parts, 
     release_pool();
     if (plan->combine != NULL) {
         plan->combine(run.slots, parts, plan->dims, plan->strides, addresses);
-        if (run.slots != near) free(run.slots);
+        if (run.slots != local) free(run.slots);
     }
     /* Until it ran on one thread: at the pace at which the caller did its parts, the first ones on cold memory. */
     if (mine > 0 && !atomic_load_explicit(&plan->alone_runs, memory_order_relaxed))
@@ -277,7 +277,7 @@ static void launcher_dealloc(Launcher *self)
 
 static PyObject *launcher_call(Launcher *self, PyObject *args, PyObject *kwargs)
 {
-    void *near[OPERANDS], **addresses = near;
+    void *local[OPERANDS], **addresses = local;
     Plan *plan = &self->plan;
     if (PyTuple_GET_SIZE(args) != 1 || (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0)) {
         PyErr_SetString(PyExc_TypeError, "a launcher takes the addresses of its operands, in one sequence");
@@ -309,7 +309,7 @@ static PyObject *launcher_call(Launcher *self, PyObject *args, PyObject *kwargs)
             run_plan(addresses, (int64_t *)(void *)plan, NULL);
         }
     }
-    if (addresses != near) PyMem_Free(addresses);
+    if (addresses != local) PyMem_Free(addresses);
     if (PyErr_Occurred()) return NULL;
     Py_RETURN_NONE;
 }

@@ -11,11 +11,25 @@
 #include "ways.h"
 
 #include <fenv.h>
+#include <string.h>
+#ifndef _WIN32
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <string.h>
 #include <time.h>
+#else
+/* Not run so far: here the pool is its caller alone (`start_workers`), who takes every part, wakes nobody and waits
+   for nobody. */
+typedef int pthread_mutex_t, pthread_cond_t, pthread_t;
+#define PTHREAD_MUTEX_INITIALIZER 0
+#define PTHREAD_COND_INITIALIZER 0
+#define pthread_mutex_init(lock, attributes) ((void)(lock))
+#define pthread_mutex_lock(lock) ((void)(lock))
+#define pthread_mutex_unlock(lock) ((void)(lock))
+#define pthread_cond_init(condition, attributes) ((void)(condition))
+#define pthread_cond_signal(condition) ((void)(condition))
+#define pthread_cond_wait(condition, lock) ((void)(condition))
+#endif
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -144,7 +158,7 @@ static int take_from(int victim, int seat, Tally *tally)
     return 0;
 }
 
-static void tell(Tally *tally, int seat)
+static void report(Tally *tally, int seat)
 {
     if (tally->done == 0) return;
     if (seat > 0) {
@@ -171,7 +185,7 @@ static uint32_t work_through(int seat)
             while (take_from(victim, seat, &tally)) {}
     }
     uint32_t done = tally.done;
-    tell(&tally, seat);
+    report(&tally, seat);
     return done;
 }
 
@@ -181,7 +195,7 @@ int take_part(void)
     int sharing = atomic_load_explicit(&pool.sharing, memory_order_relaxed);
     for (int victim = 0; victim < sharing; victim++)
         if (take_from(victim, 0, &tally)) {
-            tell(&tally, 0);
+            report(&tally, 0);
             return 1;
         }
     return 0;
@@ -285,6 +299,9 @@ static void *work_on(void *argument)
 }
 
 /* Make up to so many workers; called by who has the pool. */
+#ifdef _WIN32
+static void start_workers(int wanted) { (void)wanted, (void)work_on; }
+#else
 static void start_workers(int wanted)
 {
     if (pool.started >= wanted) return;
@@ -309,6 +326,7 @@ static void start_workers(int wanted)
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
+#endif
 
 int threads_wanted(void) { return atomic_load_explicit(&pool.threads, memory_order_relaxed); }
 
@@ -423,6 +441,9 @@ static PyObject *set_threads(PyObject *Py_UNUSED(module), PyObject *args)
         PyErr_Format(PyExc_ValueError, "%d threads: the caller is one already", count);
         return NULL;
     }
+#ifdef _WIN32
+    count = 1;
+#endif
     atomic_store(&pool.threads, count < MOST_THREADS ? count : MOST_THREADS);
     Py_RETURN_NONE;
 }
