@@ -692,7 +692,7 @@ def test_calibrate_goes_on_where_a_driver_fails_that_nobody_named(machine: Machi
     (machine.folder / "broken").touch()
     arguments = ("calibrate", "--seconds", "0.1", "--dry-run", "--json")
     found = json.loads(machine.alight(*arguments))
-    assert [row["device"] for row in found["profiles"]] == ["cpu"]
+    assert "cpu" in [row["device"] for row in found["profiles"]]  # and a card that is there
     assert found["failed"] == {"far:0": "OSError: the driver does not answer"}
     named = json.loads(machine.alight("calibrate", "cpu", *arguments[1:]))
     assert [row["device"] for row in named["profiles"]] == ["cpu"] and not named["failed"]

@@ -407,6 +407,9 @@ def test_what_a_card_says_of_folds_is_so(name: str, dtype: str, made: bool) -> N
     group = reduce_group([np.ones((3, 40), dtype)], [name], (1,))
     assert (group_gap("cuda", group) is None) == made
     text = (Path(__file__).resolve().parents[2] / "docs" / "cuda.md").read_text()
-    for what in ("reductions of complex numbers, scans of float16", "products of floats"):
+    for what in (
+        "reductions of complex numbers, scans of float16",
+        "products of floats, bit for bit",
+    ):
         (gap,) = [gap for gap in GAPS if gap.what == what]
         assert f"| {gap.what} | {gap.why} | {gap.who} |" in text

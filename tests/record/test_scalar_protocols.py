@@ -351,9 +351,11 @@ def test_statistics_take_elements_as_numpys_scalars(name: str, dtype: str) -> No
                 ask(statistics, given)
         return
     found = ask(statistics, alight.asarray(x))
-    # NumPy's whole numbers and short floats are made of what comes out; here it is kept.
+    # NumPy's whole numbers and short floats are made of what comes out, by most of them; here it
+    # is kept.
     rounded = numpy.array(found, numpy.float64)
-    assert numpy.allclose(rounded, numpy.array(ask(statistics, x.astype("f8")), "f8"), rtol=1e-15)
+    wanted = [numpy.array(ask(statistics, given), "f8") for given in (x.astype("f8"), x)]
+    assert any(numpy.allclose(rounded, one, rtol=1e-15) for one in wanted)
     with pytest.raises(TypeError):
         alight.Array(2.5)  # as ndarray does
 

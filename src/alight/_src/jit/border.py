@@ -219,7 +219,9 @@ def is_of_a_package(item: Any) -> bool:
         return False
     kind = type(item)
     if issubclass(kind, types.ModuleType):
-        return _of_module(item.__name__) == _FOREIGN
+        # Not asked in a way of its own, by which a lazy module is loaded; some have no name.
+        names = types.ModuleType.__getattribute__(item, "__dict__")
+        return _of_module(names.get("__name__")) == _FOREIGN
     if kind is types.FunctionType or issubclass(kind, type):
         return judge(item) & ~_NOT_KEPT == _FOREIGN
     return _of_class(kind) == _FOREIGN

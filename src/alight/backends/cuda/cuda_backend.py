@@ -39,11 +39,15 @@ from alight.device import Device, Gap, Probe, Support, Traces, Unsupported
 from alight.errors import DeviceUnavailable, KernelError
 
 GAPS = (
-    Gap("reductions of complex numbers, scans of float16", "folds are not printed", "alight"),
     Gap(
-        "products of floats",
-        "which partial ones overflow is NumPy's order to say",
-        "alight, by folds that carry exponents",
+        "reductions of complex numbers, scans of float16",
+        "no such reduction is printed in CUDA C",
+        "alight",
+    ),
+    Gap(
+        "products of floats, bit for bit",
+        "which partial products overflow depends on NumPy's order",
+        "alight, by reductions that carry exponents",
     ),
     Gap("complex transcendentals", "no body defines them", "alight"),
     *LACKING,

@@ -312,7 +312,7 @@ def gap(dialect: Dialect, op: Op, dtypes: tuple[Any, ...]) -> str | None:
 def _unprinted(op: Op, result: str) -> str | None:
     """Return why a fold that is generated for the host is not printed, or None."""
     if op.kind is Kind.REDUCTION and result in COMPLEX:
-        return f"{op.name} {result}: folds of complex numbers are not printed"
+        return f"{op.name} {result}: reductions of complex numbers are not printed"
     if op.kind is Kind.REDUCTION and op.combine == "multiply" and result in FLOATS:
         return f"{op.name} {result}: products in NumPy's order are not printed"
     return None
