@@ -12,8 +12,7 @@ from typing import Any
 from alight._core import ArrayBase, Value
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.record.array import asarray
-from alight._src.record.conversions import copy_of
+from alight._src.record.conversions import asarray, copy_of
 from alight._src.record.numpy_fallback import exit_to_numpy, outgrow, run_in_numpy
 from alight._src.record.pending import WEAK, WHERE, elementwise
 from alight._src.record.storage_io import layout

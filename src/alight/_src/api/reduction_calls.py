@@ -7,7 +7,7 @@ from typing import Any
 from alight._core import floor
 from alight._src.api.elementwise import ours, parameters
 from alight._src.base.originals import ndarray_method, np
-from alight._src.record.array import asarray
+from alight._src.record.conversions import asarray
 from alight._src.record.numpy_fallback import exit_to_numpy
 from alight._src.record.pending import manners
 from alight._src.record.structural_calls import bound, implements

@@ -19,8 +19,9 @@ from alight._core import POLICY, ArrayBase, Creation, Namespace, View, floor
 from alight._src.adapt import first_plan
 from alight._src.log.decisions import LOG
 from alight._src.record import storage_io
-from alight._src.record.array import Array, adopt, asarray
+from alight._src.record.array import Array
 from alight._src.record.array_flags import made_over
+from alight._src.record.conversions import adopt, asarray
 from alight._src.record.pending import array_floor, concrete, native
 
 __all__ = [

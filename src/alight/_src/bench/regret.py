@@ -28,7 +28,7 @@ from alight._src.measure.timing import QUANTILE, Pace, quantile
 from alight._src.plan.choose import group_key, operation
 from alight._src.plan.plan import Decision, LaunchStep, Plan, Step
 from alight._src.plan.plan_cost import account
-from alight._src.record.array import asarray
+from alight._src.record.conversions import asarray
 from alight._src.run import evaluate, residency, timed_pick
 from alight.backends import registry
 from alight.device import Device, Reason

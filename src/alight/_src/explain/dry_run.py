@@ -21,7 +21,8 @@ from alight._src.jit.decorator import Jitted
 from alight._src.jit.lease import leasable
 from alight._src.jit.scope import as_jitted
 from alight._src.plan.plan import Facts, Plan
-from alight._src.record.array import Array, asarray
+from alight._src.record.array import Array
+from alight._src.record.conversions import asarray
 from alight._src.run import evaluate
 
 __all__ = ["Request", "Unwatched", "arrays_in", "requests_of"]

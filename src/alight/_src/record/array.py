@@ -7,7 +7,6 @@ import operator
 import sys
 from collections.abc import Callable, Iterator
 from opcode import opmap
-from types import FunctionType
 from typing import Any, TypeVar
 
 from alight._core import ArrayBase, floor, hooks, set_operators
@@ -19,18 +18,12 @@ from alight._src.fp_warnings.filters import recording_errstate
 from alight._src.ir.ops import OPS
 from alight._src.record import operators, storage_io
 from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_writeable
-from alight._src.record.conversions import astype, copy_of, refuse_as_index
+from alight._src.record.conversions import copy_of, refuse_as_index
 from alight._src.record.indexing import getitem, setitem
 from alight._src.record.methods import ArrayMethods
-from alight._src.record.numpy_fallback import array_of, stands_for_scalar, taken, wrap
-from alight._src.record.pending import (
-    INSIDE,
-    array_floor,
-    call_there,
-    concrete,
-    foreign,
-    native,
-)
+from alight._src.record.numpy_fallback import stands_for_scalar, taken, wrap
+from alight._src.record.numpy_methods import complete
+from alight._src.record.pending import INSIDE, call_there, concrete, foreign, native
 from alight._src.record.reported_class import class_told
 from alight._src.record.tracebacks import public
 from alight._src.record.ufunc_calls import FUNCTIONS, LATE, exit_to_numpy
@@ -433,107 +426,10 @@ def _pickled(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.copy("K" if array.flags.forc else "C")
 
 
-def _of_scalars(name: str) -> property:
-    """Return a method of NumPy's scalars alone, which arrays have not."""
-
-    def method(self: Array) -> Any:
-        if not stands_for_scalar(self):
-            raise AttributeError(f"{_TOLD!r} object has no attribute {name!r}")
-        return getattr(storage_io.looked_at(self)[()], name)
-
-    return property(method, doc=f"Return NumPy's ``{name}`` of what stands for a scalar.")
-
-
-for _name in (
-    *("as_integer_ratio", "bit_count", "hex", "is_integer"),
-    *("numerator", "denominator"),  # of whole numbers
-):
-    setattr(Array, _name, _of_scalars(_name))
-
-
-def _method_in_numpy(name: str) -> Any:
-    theirs = getattr(np.ndarray, name)
-    if not callable(theirs):
-        return property(lambda self: getattr(storage_io.looked_at(self), name))
-
-    def method(self: Array, *args: Any, **kwargs: Any) -> Any:
-        changed = (self,) if name in _CHANGES_ITSELF else ()
-        return exit_to_numpy(theirs, (self, *args), kwargs, changed)
-
-    method.__name__ = name
-    method.__doc__ = theirs.__doc__
-    method.in_numpy = True  # type: ignore[attr-defined]
-    return method
-
-
 # Pillow and others in Python ask for it; NumPy takes a buffer before it.
 Array.__array_interface__ = property(storage_io.interface)  # type: ignore[attr-defined]
 
-_ASKED = frozenset(
-    f"__{name}__"
-    for name in (
-        *(
-            "bool",
-            "int",
-            "float",
-            "complex",
-            "index",
-            "round",
-            "len",
-            "iter",
-            "contains",
-            "hash",
-            "trunc",
-        ),
-        *("array", "array_function", "dlpack", "format", "repr", "str"),
-    )
-)
-# Methods that change nothing, and how many arrays they read: of small ones, the native core calls
-# NumPy's at once. A loop over the rows of a large array calls little else.
-_AT_ONCE = {
-    **dict.fromkeys(
-        (
-            *("sum", "prod", "min", "max", "mean", "std", "var", "any", "all", "argmin", "argmax"),
-            *("cumsum", "cumprod", "copy", "astype", "round", "argsort", "nonzero", "trace"),
-            *("flatten", "conj", "conjugate", "argpartition"),
-        ),
-        1,
-    ),
-    **dict.fromkeys(("take", "repeat", "searchsorted", "dot", "compress", "choose"), 2),
-    "clip": 3,
-}
-_VIEWS = frozenset(("reshape", "ravel", "transpose", "swapaxes", "squeeze"))
-_CHANGES = frozenset(("sort", "fill"))
-
-
-def _public(method: Any, name: str) -> Any:
-    """Return a method as programs have it."""
-    theirs = getattr(np.ndarray, name, None)
-    if name in _VIEWS:
-        return public(method, view=theirs)
-    if name in _CHANGES:
-        return public(method, change=theirs)
-    return public(method, theirs if name in _AT_ONCE else None, operands=_AT_ONCE.get(name, 1))
-
-
-_CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "setfield"))
-
-# Whatever ndarray has and this class does not (choose, partition, tofile, …) runs in NumPy. Not by
-# `__getattr__`: a class that has one is slow in every attribute.
-for _name in dir(np.ndarray):
-    if not _name.startswith("_") and not hasattr(Array, _name):
-        setattr(Array, _name, _method_in_numpy(_name))
-
-
-# Methods as programs call them. What Python asks of an object by itself is among them.
-for _name, _found in {**vars(ArrayMethods), **vars(Array)}.items():
-    if type(_found) is FunctionType and (_name[0] != "_" or _name in _ASKED):
-        _found.__module__, _found.__qualname__ = Array.__module__, f"Array.{_name}"
-        setattr(Array, _name, _public(_found, _name))
-    elif type(_found) is property and _found.fset is not None:
-        setattr(Array, _name, _found.setter(public(_found.fset)))
-
-
+complete(Array, ArrayMethods)
 Array.T = property(vars(Array)["transpose"], doc=ArrayMethods.T.__doc__)  # type: ignore
 
 hooks.appears = class_told
@@ -551,47 +447,6 @@ hooks.inside = INSIDE
 hooks.errstate = recording_errstate
 hooks.flush = enough
 set_operators(OPS)
-
-
-def asarray(item: Any, dtype: Any = None, order: Any = None, *, copy: bool | None = None) -> Any:
-    """Return an Array of anything NumPy can make an array of; an Array comes back as it is.
-
-    An ndarray is copied: others can write to it, and reads here may happen later. Dtypes alight
-    does not compute with (object, string, datetime, structured, longdouble) give plain ndarrays.
-    """
-    if isinstance(item, ArrayBase):
-        if getattr(type(item), "immutable", False):
-            item = array_of(storage_io.read(item))  # of a scalar NumPy makes an array
-        if dtype is None and order in (None, "K", "A") and not copy:
-            return item
-        if dtype is not None and np.dtype(dtype) != storage_io.layout(item).dtype:
-            if copy is False:
-                raise ValueError("Unable to avoid copy while creating an array as requested.")
-            return astype(item, dtype, order or "K", "unsafe", True)
-        return copy_of(item, order or "K") if copy or (order or "K") not in ("K", "A") else item
-    array = np.array(item, dtype=dtype, order=order or "K", copy=copy if copy is False else None)
-    if not native(array.dtype) or type(array) is not np.ndarray:
-        return array
-    if array is item or array.base is not None:
-        array = array.copy("K")
-    return Array.of(concrete(array))
-
-
-def adopt(array: Any) -> Any:
-    """Return a fresh ndarray as it is below the floor, or as an Array that takes its memory over.
-
-    This is what `alight run` and `jit` do with the results of creation and loading functions.
-    """
-    if (
-        type(array) is not np.ndarray
-        or array.size < array_floor()
-        or array.base is not None
-        or not array.flags.owndata
-        or not array.flags.writeable
-        or not native(array.dtype)
-    ):
-        return array
-    return Array.of(concrete(array))
 
 
 def evaluate(*arrays: Any, wait: bool = False) -> None:
@@ -637,4 +492,4 @@ def evaluate(*arrays: Any, wait: bool = False) -> None:
         residency.wait_for([value.data for value in values])
 
 
-__all__ = ["FUNCTIONS", "Array", "adopt", "asarray", "evaluate"]
+__all__ = ["FUNCTIONS", "Array", "evaluate"]

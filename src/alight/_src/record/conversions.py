@@ -1,4 +1,4 @@
-"""An array in another dtype, another order in memory, or another shape."""
+"""What becomes an array, and an array in another dtype, order in memory or shape."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from opcode import opmap
 from types import FrameType
 from typing import Any
 
-from alight._core import ArrayBase, Value, make_layout
+from alight._core import ArrayBase, Value, hooks, make_layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import array_of, stands_for_scalar
 from alight._src.record.pending import (
     COPY,
+    array_floor,
     cast,
+    concrete,
     loses_imaginary,
     native,
     pend,
@@ -27,9 +29,50 @@ from alight._src.record.storage_io import apply_view
 from alight._src.record.ufunc_calls import exit_to_numpy, make, wrap
 from alight._src.run import evaluate
 
-__all__ = ["astype", "copy_of", "made_of", "refuse_as_index", "reshape", "seen"]
+__all__ = ["adopt", "asarray", "astype", "copy_of", "made_of", "refuse_as_index", "reshape", "seen"]
 
 _READS = opmap.get("BINARY_SUBSCR")
+
+
+def asarray(item: Any, dtype: Any = None, order: Any = None, *, copy: bool | None = None) -> Any:
+    """Return an Array of anything NumPy can make an array of; an Array comes back as it is.
+
+    An ndarray is copied: others can write to it, and reads here may happen later. Dtypes alight
+    does not compute with (object, string, datetime, structured, longdouble) give plain ndarrays.
+    """
+    if isinstance(item, ArrayBase):
+        if getattr(type(item), "immutable", False):
+            item = array_of(storage_io.read(item))  # of a scalar NumPy makes an array
+        if dtype is None and order in (None, "K", "A") and not copy:
+            return item
+        if dtype is not None and np.dtype(dtype) != storage_io.layout(item).dtype:
+            if copy is False:
+                raise ValueError("Unable to avoid copy while creating an array as requested.")
+            return astype(item, dtype, order or "K", "unsafe", True)
+        return copy_of(item, order or "K") if copy or (order or "K") not in ("K", "A") else item
+    array = np.array(item, dtype=dtype, order=order or "K", copy=copy if copy is False else None)
+    if not native(array.dtype) or type(array) is not np.ndarray:
+        return array
+    if array is item or array.base is not None:
+        array = array.copy("K")
+    return hooks.array.of(concrete(array))
+
+
+def adopt(array: Any) -> Any:
+    """Return a fresh ndarray as it is below the floor, or as an Array that takes its memory over.
+
+    This is what `alight run` and `jit` do with the results of creation and loading functions.
+    """
+    if (
+        type(array) is not np.ndarray
+        or array.size < array_floor()
+        or array.base is not None
+        or not array.flags.owndata
+        or not array.flags.writeable
+        or not native(array.dtype)
+    ):
+        return array
+    return hooks.array.of(concrete(array))
 
 
 def astype(
