@@ -170,18 +170,8 @@ static PyObject *direct_run(Direct *self, PyObject *values)
     /* Nothing may fail once the kernel has run: an operand may be gone then. */
     took = PyFloat_FromDouble(0.0);
     if (took == NULL) goto done;
-    int heard = 0;
     double began = now_seconds();
-    if (self->watched) clear_flags();
-    if (self->unlocked) {
-        Py_BEGIN_ALLOW_THREADS
-        self->kernel(addresses, self->dims, self->strides);
-        if (self->watched) heard = raised_flags(); /* before other code runs in this thread */
-        Py_END_ALLOW_THREADS
-    } else {
-        self->kernel(addresses, self->dims, self->strides);
-        if (self->watched) heard = raised_flags();
-    }
+    int heard = run_watched(self->kernel, addresses, self->dims, self->strides, self->watched, self->unlocked);
     double seconds = now_seconds() - began;
     if (heard) {
         clear_flags();

@@ -172,23 +172,12 @@ done:
 /* Run one kernel; returns the floating-point flags that it raised, where they are watched, -1 for an error. */
 static int run_step(const Entry *self, const Step *step, void **operands)
 {
-    int heard = 0, watched = self->watched;
-    if (step->kernel == NULL) {
-        if (watched) clear_flags();
-        if (run_call(&step->call, operands) < 0) return -1;
-        if (watched) heard = raised_flags() & watched;
-    } else if (self->unlocked) {
-        Py_BEGIN_ALLOW_THREADS
-        if (watched) clear_flags();
-        step->kernel(operands, step->dims, step->strides);
-        if (watched) heard = raised_flags() & watched;
-        Py_END_ALLOW_THREADS
-    } else {
-        if (watched) clear_flags();
-        step->kernel(operands, step->dims, step->strides);
-        if (watched) heard = raised_flags() & watched;
-    }
-    return heard;
+    int watched = self->watched;
+    if (step->kernel != NULL)
+        return run_watched(step->kernel, operands, step->dims, step->strides, watched, self->unlocked) & watched;
+    if (watched) clear_flags();
+    if (run_call(&step->call, operands) < 0) return -1;
+    return watched ? raised_flags() & watched : 0;
 }
 
 /* Tell whether there is nothing to tell of what kernels raised; -1 for an error. */

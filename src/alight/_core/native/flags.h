@@ -2,6 +2,10 @@
 #ifndef ALIGHT_FLAGS_H
 #define ALIGHT_FLAGS_H
 
+#include <Python.h>
+
+#include "kernel.h"
+
 /* Generated code computes in vector registers, whose flags are read ten times faster alone than with
    those of the old unit beside them. */
 #if defined(__SSE2__) || defined(_M_X64)
@@ -20,6 +24,17 @@ static inline int raised_flags(void) { return (int)(_mm_getcsr() & WATCHED); }
 static inline void clear_flags(void) { feclearexcept(FE_ALL_EXCEPT); }
 static inline int raised_flags(void) { return fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW); }
 #endif
+
+/* Run a kernel, without the interpreter's lock where it is long; return what it raised where that is watched. */
+static inline int run_watched(Kernel kernel, void **operands, int64_t *dims, int64_t *strides, int watched, int unlocked)
+{
+    PyThreadState *state = unlocked ? PyEval_SaveThread() : NULL;
+    if (watched) clear_flags();
+    kernel(operands, dims, strides);
+    int heard = watched ? raised_flags() : 0; /* before other code runs in this thread */
+    if (state != NULL) PyEval_RestoreThread(state);
+    return heard;
+}
 
 /* The flags of categories as alight/_core/guard.py numbers them. */
 static inline int flags_of(int categories)

@@ -94,7 +94,7 @@ def text(found: Row) -> str:
     under = ", ".join(blas["settings"])
     of_blas = f"BLAS {blas['name'] or 'unknown'} {blas['version']}".rstrip()
     facts = [
-        ("alight", f"{found['alight']}, {found['core']} core"),
+        ("alight", found["alight"]),
         ("Python", f"{found['python']} on {found['platform']}"),
         ("NumPy", f"{found['numpy']}, {of_blas}{under and f' under {under}'}"),
         ("llvmlite", found["llvmlite"]["version"] or f"absent: {found['llvmlite']['reason']}"),

@@ -230,7 +230,7 @@ class Ready:
             launch = self.kernel.launch
             graph = self.step.group.graph
             layouts = (*graph.inputs, *self.layouts)
-            if not isinstance(launch.entry[0], int) or len(layouts) > OPERANDS:
+            if len(layouts) > OPERANDS:
                 return
             self.direct = Direct(
                 launch.entry,
