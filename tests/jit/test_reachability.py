@@ -413,3 +413,38 @@ def test_an_iterator_that_was_closed_leads_nowhere() -> None:
 
     with alight.policy(floor=0):
         assert passed(np.arange(3.0), cells).tolist() == [2.0, 4.0, 6.0]
+
+
+class Compiled:
+    """Stands for what a compiler of functions makes, which its whole package hangs on."""
+
+    __module__ = "numba.core.registry"
+
+    def __init__(self, function: Any) -> None:
+        self.__wrapped__ = function
+        self.package = [Node() for _ in range(5000)]
+
+    def __call__(self, x: Any) -> Any:
+        return self.__wrapped__(x)
+
+
+def test_compiled_functions_lead_to_their_functions_alone(mode: str) -> None:
+    kept: list[Any] = []
+    compiled = Compiled(lambda x: 3.0)
+    keeping = Compiled(lambda x: kept[0][0])
+
+    def body(x: Any) -> Any:
+        x += compiled(None)
+        return x * 2.0
+
+    def body_that_reaches(x: Any) -> Any:
+        x += 10.0
+        return keeping(None)
+
+    assert Reach([compiled], 0).whole and len(Reach([compiled], 0).met) < 20
+    for _ in range(3):
+        x = np.arange(600.0)
+        assert np.array_equal(alight.jit(body)(x), (np.arange(600.0) + 3.0) * 2.0)
+        kept[:] = [x]
+        before = x[0]
+        assert alight.jit(body_that_reaches)(x) == before + 10.0

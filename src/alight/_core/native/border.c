@@ -317,10 +317,72 @@ static PyObject *call_with_insides(Border *self, PyObject *callee, PyObject *con
     return result;
 }
 
+/* Make an object of the program's own class as `type` does, its `__init__` run as it runs while `jit` records. NULL
+   without an error: there is none of the program's, or the class is made otherwise. */
+static PyObject *made_inside(Border *self, PyTypeObject *kind, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    if (Py_TYPE(kind)->tp_call != PyType_Type.tp_call || kind == &PyType_Type || kind->tp_new == NULL) return NULL;
+    PyObject *init = PyObject_GetAttrString((PyObject *)kind, "__init__");
+    if (init == NULL) return NULL;
+    PyObject *twin = PyFunction_Check(init) ? PyObject_CallOneArg(self->inside, init) : Py_NewRef(init);
+    bool same = twin == init;
+    Py_DECREF(init);
+    if (twin == NULL || same) {
+        Py_XDECREF(twin);
+        return NULL;
+    }
+    Py_ssize_t named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    PyObject *made = NULL, *given = PyTuple_New(nargs), *names = named ? PyDict_New() : NULL, *with_it = NULL;
+    if (given == NULL || (named && names == NULL)) goto end;
+    for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
+    for (Py_ssize_t i = 0; i < named; i++)
+        if (PyDict_SetItem(names, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) goto end;
+    made = kind->tp_new(kind, given, names);
+    if (made == NULL || !PyObject_TypeCheck(made, kind)) goto end;
+    with_it = PyTuple_New(nargs + 1);
+    PyObject *answer = NULL;
+    if (with_it != NULL) {
+        PyTuple_SET_ITEM(with_it, 0, Py_NewRef(made));
+        for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(with_it, i + 1, Py_NewRef(args[i]));
+        /* What `__new__` made may be of another class that has its own. */
+        if (Py_TYPE(made) == kind) {
+            answer = PyObject_Call(twin, with_it, names);
+        } else {
+            answer = Py_TYPE(made)->tp_init(made, given, names) < 0 ? NULL : Py_NewRef(Py_None);
+        }
+    }
+    if (answer != NULL && answer != Py_None)
+        PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", Py_TYPE(answer)->tp_name);
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) Py_CLEAR(made);
+end:
+    Py_XDECREF(with_it);
+    Py_XDECREF(given);
+    Py_XDECREF(names);
+    Py_DECREF(twin);
+    return made;
+}
+
 /* Call the program's own function as it runs while `jit` records. */
 static PyObject *call_inside(Border *self, PyObject *callee, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *function = PyMethod_Check(callee) ? PyMethod_GET_FUNCTION(callee) : callee;
+    if (!PyMethod_Check(callee) && !PyFunction_Check(callee)) {
+        PyObject *called = PyObject_GetAttrString((PyObject *)Py_TYPE(callee), "__call__");
+        if (called == NULL) PyErr_Clear(); /* the call itself says so */
+        if (called != NULL && PyFunction_Check(called)) { /* of its class, or of a class's own class */
+            PyObject *method = PyMethod_New(called, callee);
+            Py_DECREF(called);
+            PyObject *result = method == NULL ? NULL : call_inside(self, method, args, nargs, kwnames);
+            Py_XDECREF(method);
+            return result;
+        }
+        Py_XDECREF(called);
+        if (PyType_Check(callee)) {
+            PyObject *made = made_inside(self, (PyTypeObject *)callee, args, nargs, kwnames);
+            if (made != NULL || PyErr_Occurred()) return made;
+        }
+    }
     if (!PyFunction_Check(function)) return call_with_insides(self, callee, args, nargs, kwnames);
     PyObject *twin = PyObject_CallOneArg(self->inside, function), *result;
     if (twin == function) {

@@ -311,7 +311,7 @@ _turn = threading.RLock()  # a signal's handler may call a package, too
 class _Crossing:
     """One exchange of what is reached from some objects, each looked at once."""
 
-    __slots__ = ("convert", "counts", "met", "replaced", "taken")
+    __slots__ = ("acting", "convert", "counts", "met", "replaced", "taken")
 
     def __init__(self, convert: Callable[[Any], Any]) -> None:
         self.convert = convert
@@ -319,6 +319,9 @@ class _Crossing:
         # Held until it is back: an object of the program may be the only one that has it.
         self.replaced: list[Any] = []
         self.taken: dict[int, Any] = {}
+        # The program's objects whose methods run as they are when a package calls them inside
+        # `jit`: as long as it may, what they have is ndarrays.
+        self.acting: list[Any] = []
         self.counts: list[int] = []
 
     def give(self, item: Any) -> Any:
@@ -364,9 +367,9 @@ class _Crossing:
             for source in gc.get_referents(holder):
                 for part in source if type(source) is tuple else (source,):
                     self.give(part)
-        if self.convert is _back and floor.traced and _acts(kind):
-            return  # its methods, which packages call, run as they are: what they have is ndarrays
         if _is_the_programs(kind) or kind is types.SimpleNamespace:
+            if floor.traced and self.convert is _outward and _acts(kind):
+                self.acting.append(holder)
             kept = attributes(holder)
             self.items(kept, lambda: dict.copy(kept).items())
             if found := slots(kind):
@@ -406,8 +409,9 @@ class _Crossing:
         border.out = len(_out)
 
     def references(self) -> list[int]:
-        """Return how many references there are to each container that is out."""
-        return [sys.getrefcount(holder) for holder in self.taken.values()]
+        """Return how many references there are to each container that is out, and to each object
+        that a package may call."""
+        return [sys.getrefcount(holder) for holder in (*self.taken.values(), *self.acting)]
 
     def give_back(self, kept: bool = False) -> _Crossing:
         """Note that the call is over, and give the containers that nobody else has out their Arrays
@@ -416,13 +420,12 @@ class _Crossing:
         counts = self.references() if kept else self.counts
         self.end()
         back = _Crossing(_back)
-        for holder in self.met.values() if floor.traced and self.taken else ():
-            kind: Any = type(holder)
-            if _acts(kind):
-                back.pass_by(holder, _anything_in)
-        for holder, before, now in zip(self.taken.values(), self.counts, counts, strict=True):
-            if now > before:
-                back.pass_by(holder, _items_of)
+        holders = (*self.taken.values(), *self.acting)
+        for n, (before, now) in enumerate(zip(self.counts, counts, strict=True)):
+            if now > before and n < len(self.taken):
+                back.pass_by(holders[n], _items_of)
+            elif now > before:
+                back.pass_by(holders[n], _anything_in)
         for holder in self.taken.values():
             if id(holder) not in back.met:
                 back.parts(holder, type(holder))
@@ -556,8 +559,9 @@ def enter(callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, pas
         raise
     if not crossing.replaced and not crossing.taken:
         return None
+    state = owner, args, kwargs, crossing  # which refers to them until the call is over
     crossing.counts = crossing.references()
-    return given, named, (owner, args, kwargs, crossing)
+    return given, named, state
 
 
 def _passed(item: Any, iterated: bool) -> Any:

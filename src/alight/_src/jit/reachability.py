@@ -24,7 +24,7 @@ from alight._core import ArrayBase
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.jit.bytecode import asks_for_names, names_of
-from alight._src.jit.code_origin import of_a_package, standard, written_by_user
+from alight._src.jit.code_origin import READERS, of_a_package, standard, written_by_user
 from alight._src.jit.exchange import attributes, is_the_programs
 
 __all__ = ["Reach", "exported", "leads_nowhere", "overlap", "overlaps_itself", "spaces"]
@@ -205,6 +205,9 @@ def _parts(item: Any, kind: type) -> list[Any]:
         with ignoring_failures(ReferenceError):
             return [item.__repr__.__self__]
         return []
+    if kind.__module__.partition(".")[0] in READERS and callable(item):
+        # A compiled function, which all of its package hangs on.
+        return [item.__wrapped__] if hasattr(item, "__wrapped__") else []
     if kind.__module__.startswith("alight."):
         return [item.__wrapped__] if hasattr(kind, "declared_pure") else []
     return [*gc.get_referents(item), *_kept(item), kind]
