@@ -448,3 +448,64 @@ def test_compiled_functions_lead_to_their_functions_alone(mode: str) -> None:
         kept[:] = [x]
         before = x[0]
         assert alight.jit(body_that_reaches)(x) == before + 10.0
+
+
+class Alike(type):
+    """Makes classes that say they are all equal."""
+
+    def __hash__(cls) -> int:
+        return hash(int)
+
+    def __eq__(cls, other: object) -> bool:
+        return True
+
+
+class Unlike(type):
+    """Makes classes that nobody can compare."""
+
+    def __eq__(cls, other: object) -> bool:
+        raise OSError("equal")
+
+
+class KeptAlike(metaclass=Alike):
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+class SlottedAlike(metaclass=Alike):
+    __slots__ = ("kept",)
+
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+class KeptUnlike(metaclass=Unlike):
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+@pytest.mark.parametrize("kind", [KeptAlike, SlottedAlike, KeptUnlike])
+def test_classes_are_told_apart_by_what_they_are(mode: str, kind: Any) -> None:
+    def body(x: Any, holder: Any) -> Any:
+        x += 10
+        holder.more = [kind(x * 2), 1.0]
+        return [holder, kind(x + 1)], holder.kept[0]
+
+    def body_of_slots(x: Any, holder: Any) -> Any:
+        x += 10
+        holder[0].kept = kind(x * 2)
+        return {"a": kind(x + 1)}
+
+    jitted: Any = alight.jit(body if kind is not SlottedAlike else body_of_slots)
+    for _ in range(3):
+        x = np.arange(600.0)
+        if kind is SlottedAlike:
+            holder = [kind(x)]
+            result = jitted(x, holder)
+            assert type(result["a"].kept) is type(holder[0].kept.kept) is np.ndarray
+        else:
+            single = kind(x)
+            (kept, made), first = jitted(x, single)
+            assert kept is single and first == 10.0
+            assert type(made.kept) is type(single.more[0].kept) is np.ndarray
+            assert np.array_equal(made.kept, np.arange(600.0) + 11)

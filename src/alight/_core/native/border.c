@@ -23,12 +23,19 @@ enum { UNKNOWN, STRAIGHT, FOREIGN, PASSES_ON, NOT_KEPT = 8 };
 
 #define MOST_KEPT 4096 /* a program may make classes for ever: then all is judged anew */
 
+/* Tell whether a class is told apart from others by what it is, and no code of a class of its own is asked. */
+static bool is_kept_by(PyTypeObject *kind)
+{
+    return Py_TYPE(kind)->tp_hash == PyType_Type.tp_hash && Py_TYPE(kind)->tp_richcompare == PyType_Type.tp_richcompare;
+}
+
 static int judged(Border *self, PyObject *known, PyObject *key, PyObject *item)
 {
+    if (key != NULL && !(PyType_Check(key) ? is_kept_by((PyTypeObject *)key) : PyUnicode_CheckExact(key))) key = NULL;
     if (key != NULL) {
         PyObject *found = PyDict_GetItemWithError(known, key);
         if (found != NULL) return (int)PyLong_AsLong(found);
-        if (PyErr_Occurred()) PyErr_Clear(); /* a class without a hash */
+        if (PyErr_Occurred()) PyErr_Clear();
     }
     PyObject *answer = PyObject_CallOneArg(self->judge, item);
     if (answer == NULL) return -1;
@@ -66,14 +73,14 @@ static int verdict_of(Border *self, PyObject *callee)
 /* Tell what is known of objects of a class: of bits below. */
 static int described(Border *self, PyTypeObject *kind)
 {
-    PyObject *found = PyDict_GetItemWithError(self->by_kind, (PyObject *)kind);
+    bool kept = is_kept_by(kind);
+    PyObject *found = kept ? PyDict_GetItemWithError(self->by_kind, (PyObject *)kind) : NULL;
     if (found != NULL) return (int)PyLong_AsLong(found);
-    if (PyErr_Occurred()) PyErr_Clear(); /* a class without a hash */
     PyObject *answer = PyObject_CallOneArg(self->describe, (PyObject *)kind);
     if (answer == NULL) return -1;
     int told = (int)PyLong_AsLong(answer);
-    if (PyDict_GET_SIZE(self->by_kind) >= MOST_KEPT) PyDict_Clear(self->by_kind);
-    if (PyDict_SetItem(self->by_kind, (PyObject *)kind, answer) < 0) PyErr_Clear();
+    if (kept && PyDict_GET_SIZE(self->by_kind) >= MOST_KEPT) PyDict_Clear(self->by_kind);
+    if (kept && PyDict_SetItem(self->by_kind, (PyObject *)kind, answer) < 0) PyErr_Clear();
     Py_DECREF(answer);
     return told;
 }
@@ -145,7 +152,7 @@ static bool holds_none(Border *self, PyObject *item, int *looks)
     if (--*looks < 0) return false;
     if (PyTuple_CheckExact(item) || PyList_CheckExact(item)) return items_hold_none(self, item, looks);
     if (PyDict_CheckExact(item)) return values_hold_none(self, item, looks);
-    PyObject *known = PyDict_GetItemWithError(self->by_kind, (PyObject *)Py_TYPE(item));
+    PyObject *known = is_kept_by(Py_TYPE(item)) ? PyDict_GetItemWithError(self->by_kind, (PyObject *)Py_TYPE(item)) : NULL;
     int told = known == NULL ? 0 : (int)PyLong_AsLong(known);
     if (known == NULL && PyErr_Occurred()) PyErr_Clear();
     if (told & HOLDS_NOTHING) return true;
@@ -368,16 +375,16 @@ static PyObject *call_inside(Border *self, PyObject *callee, PyObject *const *ar
 {
     PyObject *function = PyMethod_Check(callee) ? PyMethod_GET_FUNCTION(callee) : callee;
     if (!PyMethod_Check(callee) && !PyFunction_Check(callee)) {
-        PyObject *called = PyObject_GetAttrString((PyObject *)Py_TYPE(callee), "__call__");
-        if (called == NULL) PyErr_Clear(); /* the call itself says so */
+        PyObject *name = PyUnicode_InternFromString("__call__");
+        if (name == NULL) return NULL;
+        PyObject *called = _PyType_Lookup(Py_TYPE(callee), name);
+        Py_DECREF(name);
         if (called != NULL && PyFunction_Check(called)) { /* of its class, or of a class's own class */
             PyObject *method = PyMethod_New(called, callee);
-            Py_DECREF(called);
             PyObject *result = method == NULL ? NULL : call_inside(self, method, args, nargs, kwnames);
             Py_XDECREF(method);
             return result;
         }
-        Py_XDECREF(called);
         if (PyType_Check(callee)) {
             PyObject *made = made_inside(self, (PyTypeObject *)callee, args, nargs, kwnames);
             if (made != NULL || PyErr_Occurred()) return made;
