@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,3 +131,101 @@ def test_what_a_handler_raises_inside_of_numpy_comes_once(
     ):
         STATEMENTS[name]()
     assert handler.calls == 1
+
+
+class OfAHandler(Exception):
+    """What handlers raise here."""
+
+
+def takes(number: Any, frame: Any) -> None:
+    raise OfAHandler
+
+
+def takes_any(*args: Any) -> None:
+    raise OfAHandler
+
+
+def drops_its_frame(number: Any, frame: Any) -> None:
+    del frame
+    raise OfAHandler
+
+
+def has_its_frame_looked_at(number: Any, frame: Any) -> None:
+    frame = frame.f_lineno
+    raise OfAHandler
+
+
+def takes_one_more(more: Any, number: Any, frame: Any = None) -> None:
+    raise OfAHandler
+
+
+def is_one_handlers_tail(number: Any, frame: Any) -> None:
+    def raises() -> None:
+        raise OfAHandler
+
+    raises()
+
+
+def asks_for_none(number: Any, frame: Any) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    raise OfAHandler
+
+
+class Handling:
+    def __call__(self, number: Any, frame: Any) -> None:
+        del frame
+        raise OfAHandler
+
+    def method(self, *args: Any) -> None:
+        del args
+        raise OfAHandler
+
+
+@functools.wraps(drops_its_frame)
+def wrapping(*args: Any) -> None:
+    drops_its_frame(*args)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="no SIGALRM here")
+@pytest.mark.parametrize(
+    "handler",
+    [
+        *(takes, takes_any, drops_its_frame, has_its_frame_looked_at, is_one_handlers_tail),
+        *(asks_for_none, Handling(), Handling().method, wrapping),
+        *(functools.partial(takes_one_more, 1), functools.partial(drops_its_frame)),
+        lambda *args: drops_its_frame(*args),
+        lambda number, frame: drops_its_frame(1, 2),
+    ],
+)
+def test_handlers_are_known_however_they_take_their_frame(handler: Any) -> None:
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with pytest.raises(OfAHandler), ignoring_failures():
+            signal.raise_signal(signal.SIGALRM)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_who_is_given_the_frame_that_calls_is_no_handler() -> None:
+    def looks(frame: Any) -> None:
+        raise OSError(frame.f_lineno)
+
+    def looks_in_a_place(name: str, frame: Any, depth: int = 0) -> None:
+        raise OSError(frame.f_lineno)
+
+    def looks_far(depth: int, frame: Any) -> None:
+        raise OSError(depth)
+
+    def all_of_them(*args: Any) -> None:
+        raise OSError(args[-1].f_lineno)
+
+    for call in (
+        lambda frame: looks(frame),
+        lambda frame: looks_in_a_place("a", frame),
+        lambda frame: looks_far(10**6, frame),
+        lambda frame: looks_far(-1, frame),
+        lambda frame: all_of_them("a", frame),
+    ):
+        with ignoring_failures():
+            call(sys._getframe())
+        assert call is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -123,3 +123,31 @@ def test_an_interrupt_while_arrays_come_back_ends_the_call_all_the_same(
     holder[0] = array
     border(names["given"], holder)
     assert holder[0] is array
+
+
+def test_the_class_of_a_class_is_not_asked_for_its_hash() -> None:
+    asked: list[Any] = []
+
+    class Meta(type):
+        def __hash__(cls) -> int:
+            asked.append(cls)
+            return type.__hash__(cls)
+
+        def __eq__(cls, other: object) -> bool:
+            asked.append(cls)
+            return cls is other
+
+    class Held(metaclass=Meta):
+        pass
+
+    def outside(*args: Any) -> int:
+        return len(args)
+
+    code = outside.__code__.replace(co_filename="/a/site-packages/package/module.py")
+    foreign = FunctionType(code, globals())
+    alive = alight.arange(4.0) + 1
+    held = {n: Held() for n in range(3)}
+    for item in held.values():
+        item.kept = [Held(), 1]  # type: ignore[attr-defined]
+    assert border(foreign, held, [Held(), (Held(),)], Held, list(held.values())) == 4
+    assert border(Held) and alive.size == 4 and not asked

@@ -246,6 +246,8 @@ def test_methods_that_packages_call_after_the_call_that_was_given_the_object(
         loader = outside.Loader(rows)
         seen = [outside.kinds(found) for found in loader]
         seen.append(loader.fetch(1))
+        own = Slotted(y) if {kind!r} == "Rows" else Plain(y)
+        seen.append([outside.show(own), own.data is y])
         held = [{kind}(y * 2.0)]
         seen.append([outside.Loader(part).fetch(2) for part in held])
         seen.append(outside.Loader(held).first())
@@ -281,5 +283,53 @@ def test_methods_given_to_packages_as_functions(folder: Path) -> None:
             [outside.kinds(f(3)) for f in [rows.__getitem__]], float(rows.data.sum()),
             outside.call(y.take, [1, 2]), outside.call(partial(y.take, [1, 2])),
             outside.Keeper(y.sum).get()(), list(map(outside.show, map(y.take, [[1], [2]]))))
+        """,
+    )
+
+
+def test_objects_of_the_program_are_made_by_its_code(folder: Path) -> None:
+    same(
+        folder,
+        """
+        class Base:
+            def __init__(self, data, *more, key=None):
+                self.seen = outside.show(data, np.ones(2000) * data, key)
+                self.more, self.key = more, key
+        class Line(Base):
+            def __init__(self, data, *more, **kwargs):
+                super().__init__(data * 2.0, *more, **kwargs)
+        class Wrong:
+            def __init__(self, data):
+                return 3
+        class Other:
+            def __new__(cls, data):
+                return data if cls is Other else super().__new__(cls)
+            def __init__(self, data):
+                self.seen = outside.show(data)
+        class Third(Other):
+            pass
+        class Meta(type):
+            def __call__(cls, data):
+                return outside.show(data)
+        class Made(metaclass=Meta):
+            def __init__(self, data):
+                raise OSError
+        class Plain(outside.Keeper):
+            pass
+        class Called:
+            def __call__(self, data, by=1.0):
+                return outside.show(data * by, np.ones(2000) * by)
+        def error(call, *args, **kwargs):
+            try:
+                return call(*args, **kwargs)
+            except TypeError as error:
+                return str(error)
+        """,
+        """
+        y = x * 2.0
+        line = Line(y, 1, y, key=y)
+        return (line.seen, line.key is y, line.more[1] is y, type(line).__name__,
+            error(Wrong, y), error(Line), error(Base, y, 1, keys=2), Other(y) is y, Third(y).seen,
+            Made(y), Plain(y).kind, Called()(y), Called()(y, by=3.0))
         """,
     )

@@ -413,3 +413,99 @@ def test_an_iterator_that_was_closed_leads_nowhere() -> None:
 
     with alight.policy(floor=0):
         assert passed(np.arange(3.0), cells).tolist() == [2.0, 4.0, 6.0]
+
+
+class Compiled:
+    """Stands for what a compiler of functions makes, which its whole package hangs on."""
+
+    __module__ = "numba.core.registry"
+
+    def __init__(self, function: Any) -> None:
+        self.__wrapped__ = function
+        self.package = [Node() for _ in range(5000)]
+
+    def __call__(self, x: Any) -> Any:
+        return self.__wrapped__(x)
+
+
+def test_compiled_functions_lead_to_their_functions_alone(mode: str) -> None:
+    kept: list[Any] = []
+    compiled = Compiled(lambda x: 3.0)
+    keeping = Compiled(lambda x: kept[0][0])
+
+    def body(x: Any) -> Any:
+        x += compiled(None)
+        return x * 2.0
+
+    def body_that_reaches(x: Any) -> Any:
+        x += 10.0
+        return keeping(None)
+
+    assert Reach([compiled], 0).whole and len(Reach([compiled], 0).met) < 20
+    for _ in range(3):
+        x = np.arange(600.0)
+        assert np.array_equal(alight.jit(body)(x), (np.arange(600.0) + 3.0) * 2.0)
+        kept[:] = [x]
+        before = x[0]
+        assert alight.jit(body_that_reaches)(x) == before + 10.0
+
+
+class Alike(type):
+    """Makes classes that say they are all equal."""
+
+    def __hash__(cls) -> int:
+        return hash(int)
+
+    def __eq__(cls, other: object) -> bool:
+        return True
+
+
+class Unlike(type):
+    """Makes classes that nobody can compare."""
+
+    def __eq__(cls, other: object) -> bool:
+        raise OSError("equal")
+
+
+class KeptAlike(metaclass=Alike):
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+class SlottedAlike(metaclass=Alike):
+    __slots__ = ("kept",)
+
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+class KeptUnlike(metaclass=Unlike):
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+@pytest.mark.parametrize("kind", [KeptAlike, SlottedAlike, KeptUnlike])
+def test_classes_are_told_apart_by_what_they_are(mode: str, kind: Any) -> None:
+    def body(x: Any, holder: Any) -> Any:
+        x += 10
+        holder.more = [kind(x * 2), 1.0]
+        return [holder, kind(x + 1)], holder.kept[0]
+
+    def body_of_slots(x: Any, holder: Any) -> Any:
+        x += 10
+        holder[0].kept = kind(x * 2)
+        return {"a": kind(x + 1)}
+
+    jitted: Any = alight.jit(body if kind is not SlottedAlike else body_of_slots)
+    for _ in range(3):
+        x = np.arange(600.0)
+        if kind is SlottedAlike:
+            holder = [kind(x)]
+            result = jitted(x, holder)
+            assert type(result["a"].kept) is type(holder[0].kept.kept) is np.ndarray
+        else:
+            single = kind(x)
+            (kept, made), first = jitted(x, single)
+            assert kept is single and first == 10.0
+            assert type(made.kept) is type(single.more[0].kept) is np.ndarray
+            assert np.array_equal(made.kept, np.arange(600.0) + 11)

@@ -224,7 +224,7 @@ add(
     """
     w = y[:3] * 1.0
     big = y * 1.0
-    show(np.round(optimize.root(lambda v: v * v - w, np.ones(3)).x, 6))
+    show(np.round(optimize.root(lambda v: v * v - w, w * 0.0 + 1.0).x, 6))
     show(round(optimize.brentq(lambda t: float((big * t).mean()) - 1.0, 0.0, 5.0), 6))
     show(np.round(optimize.fsolve(lambda v: [v[0] - w[0], v[1] - w[1]], [0.0, 0.0]), 6))
     r = optimize.minimize(lambda v: ((v - w) ** 2).sum(), np.zeros(3), method="Nelder-Mead")
@@ -241,7 +241,7 @@ add(
     "from scipy import optimize\n",
     """
     w = y[:4] * 1.0
-    c = optimize.LinearConstraint(np.ones((1, 4)), 0.0, 4.0)
+    c = optimize.LinearConstraint(np.ones((1, 4)) * 1.0, 0.0, 4.0)
     r = optimize.minimize(lambda v: ((v - w) ** 2).sum(), np.zeros(4), constraints=[c],
         bounds=optimize.Bounds(w * 0.0, w))
     show(np.round(r.x, 4))
@@ -550,7 +550,7 @@ add(
 """,
     """
     fig, ax = plt.subplots()
-    bars = ax.bar(np.arange(5), y[:5], yerr=y[:5] * 0.1)
+    bars = ax.bar(y[:5] * 1.0, y[:5], yerr=y[:5] * 0.1)
     box = ax.boxplot([y[:100], x[:100]])
     ax.errorbar(x[:9], y[:9], yerr=x[:9])
     h, xe, ye, _ = ax.hist2d(x[:1000], y[:1000], bins=4)
@@ -810,7 +810,7 @@ add(
         return made(v.size) + v
 """,
     """
-    out = np.zeros(n)
+    out = y * 0.0
     show(pairs(y, x, out) is out, out, moved(y, 2.0), inner(y))
     z = y.reshape(-1, 10)[:, ::2]
     show(moved(z, 1.0), numba.typeof(y).ndim, pairs.py_func(y[:3], x[:3], np.zeros(3)))
@@ -999,7 +999,7 @@ add(
     "import numexpr as ne\n",
     """
     show(ne.evaluate("where(y > 4, y, x)"), ne.evaluate("sum(y * x)"), ne.evaluate("y * k",
-        {"k": 3.0}))
+        {"k": 3.0, "y": y}))
     z = y.reshape(-1, 10)
     w = z.T
     show(ne.evaluate("z * 2"), ne.evaluate("w + 1"), ne.evaluate("y[0] + y") if False else 0)
@@ -1282,6 +1282,7 @@ add(
     import pandas as pd
 """,
     """
+    show(float(pd.Series(y).sum()))
     m = memoryview(y)
     show(m.nbytes, m.format, m[3], zlib.crc32(y), len(base64.b64encode(y[:3])),
         struct.unpack_from("d", y, 8)[0])

@@ -49,7 +49,8 @@ def as_jitted(program: Program, n: int, jitted: bool = True) -> str:
     """Return the program as a jitted function, called three times; ``jitted``: or as it is."""
     body = indent(_START + program.body, "    ")
     decorator = "import alight\n@alight.jit\n" if jitted else ""
-    calls = "main(x, n)\n" * 3
+    # Other arrays than those under global names, which text that is run finds.
+    calls = "main(x + 0.0, n)\n" * 3
     return (
         _HEAD + program.before + f"{decorator}def main(x, n):\n{body}\n{_DATA.format(n=n)}{calls}"
     )
@@ -227,7 +228,7 @@ add(
     """
     t = x * 1.0
     data = 2.0 * t + 1.0
-    r = optimize.least_squares(lambda p: p[0] * t + p[1] - data, np.zeros(2))
+    r = optimize.least_squares(lambda p: p[0] * t + p[1] - data, data[:2] * 0.0)
     show(np.round(r.x, 6))
     p, cov = optimize.curve_fit(lambda t, a, b: a * t + b, t, data)
     show(np.round(p, 6), cov.shape)

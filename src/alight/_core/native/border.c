@@ -23,12 +23,19 @@ enum { UNKNOWN, STRAIGHT, FOREIGN, PASSES_ON, NOT_KEPT = 8 };
 
 #define MOST_KEPT 4096 /* a program may make classes for ever: then all is judged anew */
 
+/* Tell whether a class is told apart from others by what it is, and no code of a class of its own is asked. */
+static bool is_kept_by(PyTypeObject *kind)
+{
+    return Py_TYPE(kind)->tp_hash == PyType_Type.tp_hash && Py_TYPE(kind)->tp_richcompare == PyType_Type.tp_richcompare;
+}
+
 static int judged(Border *self, PyObject *known, PyObject *key, PyObject *item)
 {
+    if (key != NULL && !(PyType_Check(key) ? is_kept_by((PyTypeObject *)key) : PyUnicode_CheckExact(key))) key = NULL;
     if (key != NULL) {
         PyObject *found = PyDict_GetItemWithError(known, key);
         if (found != NULL) return (int)PyLong_AsLong(found);
-        if (PyErr_Occurred()) PyErr_Clear(); /* a class without a hash */
+        if (PyErr_Occurred()) PyErr_Clear();
     }
     PyObject *answer = PyObject_CallOneArg(self->judge, item);
     if (answer == NULL) return -1;
@@ -66,14 +73,14 @@ static int verdict_of(Border *self, PyObject *callee)
 /* Tell what is known of objects of a class: of bits below. */
 static int described(Border *self, PyTypeObject *kind)
 {
-    PyObject *found = PyDict_GetItemWithError(self->by_kind, (PyObject *)kind);
+    bool kept = is_kept_by(kind);
+    PyObject *found = kept ? PyDict_GetItemWithError(self->by_kind, (PyObject *)kind) : NULL;
     if (found != NULL) return (int)PyLong_AsLong(found);
-    if (PyErr_Occurred()) PyErr_Clear(); /* a class without a hash */
     PyObject *answer = PyObject_CallOneArg(self->describe, (PyObject *)kind);
     if (answer == NULL) return -1;
     int told = (int)PyLong_AsLong(answer);
-    if (PyDict_GET_SIZE(self->by_kind) >= MOST_KEPT) PyDict_Clear(self->by_kind);
-    if (PyDict_SetItem(self->by_kind, (PyObject *)kind, answer) < 0) PyErr_Clear();
+    if (kept && PyDict_GET_SIZE(self->by_kind) >= MOST_KEPT) PyDict_Clear(self->by_kind);
+    if (kept && PyDict_SetItem(self->by_kind, (PyObject *)kind, answer) < 0) PyErr_Clear();
     Py_DECREF(answer);
     return told;
 }
@@ -145,7 +152,7 @@ static bool holds_none(Border *self, PyObject *item, int *looks)
     if (--*looks < 0) return false;
     if (PyTuple_CheckExact(item) || PyList_CheckExact(item)) return items_hold_none(self, item, looks);
     if (PyDict_CheckExact(item)) return values_hold_none(self, item, looks);
-    PyObject *known = PyDict_GetItemWithError(self->by_kind, (PyObject *)Py_TYPE(item));
+    PyObject *known = is_kept_by(Py_TYPE(item)) ? PyDict_GetItemWithError(self->by_kind, (PyObject *)Py_TYPE(item)) : NULL;
     int told = known == NULL ? 0 : (int)PyLong_AsLong(known);
     if (known == NULL && PyErr_Occurred()) PyErr_Clear();
     if (told & HOLDS_NOTHING) return true;
@@ -317,10 +324,72 @@ static PyObject *call_with_insides(Border *self, PyObject *callee, PyObject *con
     return result;
 }
 
+/* Make an object of the program's own class as `type` does, its `__init__` run as it runs while `jit` records. NULL
+   without an error: there is none of the program's, or the class is made otherwise. */
+static PyObject *made_inside(Border *self, PyTypeObject *kind, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    if (Py_TYPE(kind)->tp_call != PyType_Type.tp_call || kind == &PyType_Type || kind->tp_new == NULL) return NULL;
+    PyObject *init = PyObject_GetAttrString((PyObject *)kind, "__init__");
+    if (init == NULL) return NULL;
+    PyObject *twin = PyFunction_Check(init) ? PyObject_CallOneArg(self->inside, init) : Py_NewRef(init);
+    bool same = twin == init;
+    Py_DECREF(init);
+    if (twin == NULL || same) {
+        Py_XDECREF(twin);
+        return NULL;
+    }
+    Py_ssize_t named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    PyObject *made = NULL, *given = PyTuple_New(nargs), *names = named ? PyDict_New() : NULL, *with_it = NULL;
+    if (given == NULL || (named && names == NULL)) goto end;
+    for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
+    for (Py_ssize_t i = 0; i < named; i++)
+        if (PyDict_SetItem(names, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) goto end;
+    made = kind->tp_new(kind, given, names);
+    if (made == NULL || !PyObject_TypeCheck(made, kind)) goto end;
+    with_it = PyTuple_New(nargs + 1);
+    PyObject *answer = NULL;
+    if (with_it != NULL) {
+        PyTuple_SET_ITEM(with_it, 0, Py_NewRef(made));
+        for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(with_it, i + 1, Py_NewRef(args[i]));
+        /* What `__new__` made may be of another class that has its own. */
+        if (Py_TYPE(made) == kind) {
+            answer = PyObject_Call(twin, with_it, names);
+        } else {
+            answer = Py_TYPE(made)->tp_init(made, given, names) < 0 ? NULL : Py_NewRef(Py_None);
+        }
+    }
+    if (answer != NULL && answer != Py_None)
+        PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", Py_TYPE(answer)->tp_name);
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) Py_CLEAR(made);
+end:
+    Py_XDECREF(with_it);
+    Py_XDECREF(given);
+    Py_XDECREF(names);
+    Py_DECREF(twin);
+    return made;
+}
+
 /* Call the program's own function as it runs while `jit` records. */
 static PyObject *call_inside(Border *self, PyObject *callee, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *function = PyMethod_Check(callee) ? PyMethod_GET_FUNCTION(callee) : callee;
+    if (!PyMethod_Check(callee) && !PyFunction_Check(callee)) {
+        PyObject *name = PyUnicode_InternFromString("__call__");
+        if (name == NULL) return NULL;
+        PyObject *called = _PyType_Lookup(Py_TYPE(callee), name);
+        Py_DECREF(name);
+        if (called != NULL && PyFunction_Check(called)) { /* of its class, or of a class's own class */
+            PyObject *method = PyMethod_New(called, callee);
+            PyObject *result = method == NULL ? NULL : call_inside(self, method, args, nargs, kwnames);
+            Py_XDECREF(method);
+            return result;
+        }
+        if (PyType_Check(callee)) {
+            PyObject *made = made_inside(self, (PyTypeObject *)callee, args, nargs, kwnames);
+            if (made != NULL || PyErr_Occurred()) return made;
+        }
+    }
     if (!PyFunction_Check(function)) return call_with_insides(self, callee, args, nargs, kwnames);
     PyObject *twin = PyObject_CallOneArg(self->inside, function), *result;
     if (twin == function) {

@@ -7,13 +7,24 @@ failed.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # quick: `signal` makes members of enumerations
+import os
 import sys
-from types import FrameType, TracebackType
+from functools import partial
+from itertools import pairwise
+from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import TypeVar, overload
+
+from alight._src.base import package
+from alight._src.base.originals import np
 
 __all__ = ["failures", "from_signal", "ignoring_failures"]
 
 _Error = TypeVar("_Error", bound=Exception)
+
+# Where no handlers are, and most of what fails here does: alight and NumPy.
+_WITHOUT = tuple(os.path.join(folder, "") for folder in (package.FOLDER, np.__path__[0]))
+_NUMBERS = range(1, _signal.NSIG)
 
 
 @overload
@@ -34,33 +45,55 @@ def from_signal(error: BaseException, catching: FrameType | None = None) -> bool
     ``catching``: who asks, whose names are not looked at, as that would keep what they name."""
     cause: BaseException | None = error
     seen = set()
+    handlers = None
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         step = cause.__traceback__
         while step is not None:
-            if step.tb_frame is not catching and _handles(step.tb_frame):
-                return True
+            frame = step.tb_frame
+            if frame is not catching and not frame.f_code.co_filename.startswith(_WITHOUT):
+                handlers = _handlers() if handlers is None else handlers
+                if _handles(frame, handlers):
+                    return True
             step = step.tb_next
         cause = cause.__cause__
     return False
 
 
-def _handles(frame: FrameType) -> bool:
-    """Tell whether a frame is of a signal's handler: it was given the very frame from which it was
-    called, which nothing else is."""
+def _handles(frame: FrameType, handlers: frozenset[CodeType]) -> bool:
+    """Tell whether a frame is of a signal's handler: of one of those, or of one that there is no
+    more and that was given a signal's number and the very frame from which it was called."""
     code, interrupted = frame.f_code, frame.f_back
+    if code in handlers:
+        return True
     many = bool(code.co_flags & 0x04)  # *args
     if code.co_argcount + many == 0 or interrupted is None:
         return False
-    values = frame.f_locals
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + many]
-    for name in names:
-        value = values.get(name)
-        if type(value) is tuple and value:  # *args
-            value = value[-1]
-        if value is interrupted:
-            return True
-    return False
+    found = frame.f_locals
+    values = [found.get(name) for name in code.co_varnames[: code.co_argcount]]
+    if many:
+        rest = found.get(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
+        values += rest if type(rest) is tuple else ()
+    return any(
+        value is interrupted and type(number) is int and number in _NUMBERS
+        for number, value in pairwise(values)
+    )
+
+
+def _handlers() -> frozenset[CodeType]:
+    """Return the code of the handlers that there are."""
+    found = set()
+    for handler in map(_signal.getsignal, _NUMBERS):
+        if handler is None or type(handler) is int:
+            continue  # the system's
+        while type(handler) is partial:
+            handler = handler.func
+        if not isinstance(handler, (FunctionType, MethodType)):
+            handler = type(handler).__call__
+        code = getattr(handler, "__code__", None)  # what is written in C has none
+        if isinstance(code, CodeType):
+            found.add(code)
+    return frozenset(found)
 
 
 class ignoring_failures:

@@ -12,6 +12,7 @@ from types import FunctionType, GeneratorType, MethodType
 from typing import Any
 
 from alight._core import ArrayBase, Data, Storage, Value, pending_storages
+from alight._src.base.classes import is_among
 from alight._src.base.originals import np
 from alight._src.jit.exchange import attributes, exchange, holds_objects
 from alight._src.jit.lease import Lease, NdArray, leasable
@@ -25,6 +26,8 @@ from alight._src.record.pending import concrete, manners, native
 from alight._src.run import evaluate
 
 __all__ = ["Leases"]
+
+_PLAIN = (tuple, list, dict)
 
 
 class Leases:
@@ -101,7 +104,7 @@ class Leases:
         if array is not None and self._ours[id(array)][1] is item:
             return array
         kind = type(item)
-        if kind in (tuple, list, dict) or (isinstance(item, tuple) and hasattr(item, "_fields")):
+        if is_among(kind, _PLAIN) or (isinstance(item, tuple) and hasattr(item, "_fields")):
             return self._container(item)
         return item
 
@@ -175,7 +178,7 @@ class Leases:
         if self.ours_too and isinstance(tree, np.generic) and native(tree.dtype):
             return Array.of(concrete(np.asarray(tree)))
         kind = type(tree)
-        if kind in (float, int, str, bool, type(None)):
+        if is_among(kind, (float, int, str, bool, type(None))):
             return tree
         if kind is GeneratorType and tree.gi_frame is not None:
             return self._given.setdefault(id(tree), (tree, _Later(self).iterated(tree)))[1]
@@ -185,11 +188,11 @@ class Leases:
         known = self._given.get(id(tree))
         if known is not None:
             return known[1]
-        if kind not in (tuple, list, dict) and not (
+        if not is_among(kind, _PLAIN) and not (
             isinstance(tree, tuple) and hasattr(tree, "_fields")
         ):
             return self._held(tree)
-        if kind in (tuple, list, dict) and not holds_arrays(tree) and not self._holds_taken(tree):
+        if is_among(kind, _PLAIN) and not holds_arrays(tree) and not self._holds_taken(tree):
             if not holds_objects(tree):
                 return tree
             if kind is not tuple:  # perhaps the program's, and not only a result
@@ -228,7 +231,9 @@ class Leases:
         known = self._given.get(id(item))
         if known is not None:
             return known[1]
-        if type(item) in (list, dict) and not any(item is m for _, m in self._taken.values()):
+        if (type(item) is list or type(item) is dict) and not any(
+            item is m for _, m in self._taken.values()
+        ):
             return self._held(item)
         return self.give(item)
 

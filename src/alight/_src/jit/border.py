@@ -22,6 +22,7 @@ from weakref import ref
 
 from alight._core import ArrayBase, Border, floor
 from alight._src.base import package
+from alight._src.base.classes import is_among, kept_by_class
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.jit import code_origin
@@ -115,7 +116,7 @@ def _of_class(kind: Any) -> int:
     """Tell whose objects of a class are; some are made by C code that names no module."""
     module = kind.__module__
     if module == "builtins" and getattr(builtins, kind.__name__, None) is not kind:
-        return _PASSES_ON if kind in _OF_THE_INTERPRETER else _FOREIGN
+        return _PASSES_ON if is_among(kind, _OF_THE_INTERPRETER) else _FOREIGN
     return _of_module(module)
 
 
@@ -149,6 +150,14 @@ def _of_method(kind: type, name: str) -> int:
     return _STRAIGHT
 
 
+_OF_CLASSES_IN_C = (
+    types.MethodWrapperType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+
+
 def _judged(item: Any) -> int:
     kind = type(item)
     if kind is str:
@@ -164,8 +173,8 @@ def _judged(item: Any) -> int:
     if kind is types.MethodType:
         return _judged(item.__func__)
     if isinstance(item, type):
-        if item in _ITERATING or issubclass(item, (np.ndarray, np.generic, np.dtype)):
-            return _PASSES_ON if item in _ITERATING else _of_class(item)
+        if is_among(item, _ITERATING) or issubclass(item, (np.ndarray, np.generic, np.dtype)):
+            return _PASSES_ON if is_among(item, _ITERATING) else _of_class(item)
         made_by = {_of_method(item, name) for name in ("__init__", "__new__")}
         if _FOREIGN in made_by and _of_class(item) == _STRAIGHT:
             # Its own `__init__` runs first, and hands on what it likes.
@@ -174,19 +183,14 @@ def _judged(item: Any) -> int:
         return _FOREIGN if _FOREIGN in made_by else _of_class(item)
     if kind is functools.partial:
         return _judged(item.func) | _NOT_KEPT
-    if kind in (types.BuiltinFunctionType, types.BuiltinMethodType):
+    if is_among(kind, (types.BuiltinFunctionType, types.BuiltinMethodType)):
         owner = item.__self__
         if owner is None or isinstance(owner, types.ModuleType):
             return _of_module(item.__module__)
         if isinstance(owner, type):
             return _of_class(owner) | _NOT_KEPT
         return _of_c_method(type(owner), item.__name__)
-    if kind in (
-        types.MethodWrapperType,
-        types.WrapperDescriptorType,
-        types.MethodDescriptorType,
-        types.ClassMethodDescriptorType,
-    ):
+    if is_among(kind, _OF_CLASSES_IN_C):
         return _of_class(item.__objclass__) | _NOT_KEPT
     if kind.__name__ == "cython_function_or_method" or kind.__name__ == "fused_cython_function":
         return _of_module(item.__module__) | _NOT_KEPT
@@ -311,7 +315,7 @@ _turn = threading.RLock()  # a signal's handler may call a package, too
 class _Crossing:
     """One exchange of what is reached from some objects, each looked at once."""
 
-    __slots__ = ("convert", "counts", "met", "replaced", "taken")
+    __slots__ = ("acting", "convert", "counts", "met", "replaced", "taken")
 
     def __init__(self, convert: Callable[[Any], Any]) -> None:
         self.convert = convert
@@ -319,6 +323,9 @@ class _Crossing:
         # Held until it is back: an object of the program may be the only one that has it.
         self.replaced: list[Any] = []
         self.taken: dict[int, Any] = {}
+        # The program's objects whose methods run as they are when a package calls them inside
+        # `jit`: as long as it may, what they have is ndarrays.
+        self.acting: list[Any] = []
         self.counts: list[int] = []
 
     def give(self, item: Any) -> Any:
@@ -330,7 +337,7 @@ class _Crossing:
             if new is not item:
                 self.replaced.append(item)
             return new
-        if kind in _ATOMS or id(item) in self.met:
+        if is_among(kind, _ATOMS) or id(item) in self.met:
             return item
         if kind is types.MethodType and isinstance(item.__self__, ArrayBase):
             return method_of(item, self.give(item.__self__))
@@ -352,7 +359,7 @@ class _Crossing:
         if issubclass(kind, dict):
             self.items(holder, lambda: dict.copy(holder).items())
         elif issubclass(kind, list):
-            if not _ATOMS.issuperset(map(type, list.__iter__(holder))):
+            if not _ATOM_IDS.issuperset(map(id, map(type, list.__iter__(holder)))):
                 self.items(holder, lambda: enumerate(list.copy(holder)))
         elif issubclass(kind, deque):
             self.items(holder, lambda: enumerate(list(deque.__iter__(holder))))
@@ -360,13 +367,13 @@ class _Crossing:
             new = _tuple_of(holder.args, [self.give(part) for part in holder.args])
             self.give(holder.keywords)
             holder.__setstate__((holder.func, new, holder.keywords, vars(holder)))
-        elif kind in _LEADING:
+        elif is_among(kind, _LEADING):
             for source in gc.get_referents(holder):
                 for part in source if type(source) is tuple else (source,):
                     self.give(part)
-        if self.convert is _back and floor.traced and _acts(kind):
-            return  # its methods, which packages call, run as they are: what they have is ndarrays
         if _is_the_programs(kind) or kind is types.SimpleNamespace:
+            if floor.traced and self.convert is _outward and _acts(kind):
+                self.acting.append(holder)
             kept = attributes(holder)
             self.items(kept, lambda: dict.copy(kept).items())
             if found := slots(kind):
@@ -406,8 +413,9 @@ class _Crossing:
         border.out = len(_out)
 
     def references(self) -> list[int]:
-        """Return how many references there are to each container that is out."""
-        return [sys.getrefcount(holder) for holder in self.taken.values()]
+        """Return how many references there are to each container that is out, and to each object
+        that a package may call."""
+        return [sys.getrefcount(holder) for holder in (*self.taken.values(), *self.acting)]
 
     def give_back(self, kept: bool = False) -> _Crossing:
         """Note that the call is over, and give the containers that nobody else has out their Arrays
@@ -416,13 +424,12 @@ class _Crossing:
         counts = self.references() if kept else self.counts
         self.end()
         back = _Crossing(_back)
-        for holder in self.met.values() if floor.traced and self.taken else ():
-            kind: Any = type(holder)
-            if _acts(kind):
-                back.pass_by(holder, _anything_in)
-        for holder, before, now in zip(self.taken.values(), self.counts, counts, strict=True):
-            if now > before:
-                back.pass_by(holder, _items_of)
+        holders = (*self.taken.values(), *self.acting)
+        for n, (before, now) in enumerate(zip(self.counts, counts, strict=True)):
+            if now > before and n < len(self.taken):
+                back.pass_by(holders[n], _items_of)
+            elif now > before:
+                back.pass_by(holders[n], _anything_in)
         for holder in self.taken.values():
             if id(holder) not in back.met:
                 back.parts(holder, type(holder))
@@ -440,13 +447,13 @@ def _items_of(holder: Any) -> Iterable[Any]:
     """Return what is in a container, which a package may look into later."""
     if type(holder) is dict:
         return holder.values()
-    return holder if type(holder) in (list, tuple) else ()
+    return holder if type(holder) is list or type(holder) is tuple else ()
 
 
 def _anything_in(holder: Any) -> Iterable[Any]:
     """Return what is in a container or an object, whose methods a package may call later."""
     kind: Any = type(holder)
-    if kind in _ATOMS or kind is np.ndarray:
+    if is_among(kind, _ATOMS) or kind is np.ndarray:
         return ()
     if issubclass(kind, dict):
         items = [*dict.values(holder)]
@@ -483,6 +490,7 @@ def _in_slots(holder: Any, found: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
 
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None), slice, range, type))
+_ATOM_IDS = frozenset(map(id, _ATOMS))
 _HOLDERS = (list, dict, deque, tuple, functools.partial, types.SimpleNamespace)
 _LEADING: tuple[Any, ...] = (map, zip, enumerate, filter, reversed, type(iter([])), type(iter(())))
 
@@ -498,7 +506,7 @@ def _may_hold(item: Any, kind: Any) -> bool:
 def _kind_may_hold(kind: Any) -> bool:
     if issubclass(kind, ArrayBase):
         return True
-    if issubclass(kind, _HOLDERS) or kind in _LEADING:
+    if issubclass(kind, _HOLDERS) or is_among(kind, _LEADING):
         return True
     if issubclass(kind, (type, types.ModuleType, types.FunctionType)):
         return False
@@ -511,7 +519,7 @@ def _tuple_of(old: tuple[Any, ...], items: list[Any]) -> Any:
     return tuple_like(old, items)
 
 
-@functools.lru_cache(1024)  # asked of every object that is looked at
+@kept_by_class  # asked of every object that is looked at
 def _acts(kind: type) -> bool:
     """Tell whether a class has code of the program's own beside what makes and shows objects."""
     return any(
@@ -536,7 +544,7 @@ def enter(callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, pas
     ``passed``: not what is called is a package's, but something among the arguments.
     """
     if passed:
-        given = tuple([_passed(item, callee in _ITERATING) for item in args])
+        given = tuple([_passed(item, is_among(callee, _ITERATING)) for item in args])
         named = kwargs and {name: _passed(item, False) for name, item in kwargs.items()}
         return given, named, None
     if floor.traced and only_computes(getattr(callee, "__code__", None)):
@@ -556,8 +564,9 @@ def enter(callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, pas
         raise
     if not crossing.replaced and not crossing.taken:
         return None
+    state = owner, args, kwargs, crossing  # which refers to them until the call is over
     crossing.counts = crossing.references()
-    return given, named, (owner, args, kwargs, crossing)
+    return given, named, state
 
 
 def _passed(item: Any, iterated: bool) -> Any:
@@ -565,7 +574,7 @@ def _passed(item: Any, iterated: bool) -> Any:
     kind = type(item)
     if isinstance(item, ArrayBase):
         return handed_over(item)
-    if kind in (list, tuple):
+    if is_among(kind, (list, tuple)):
         items = [_passed(part, False) for part in item]
         same = all(a is b for a, b in zip(item, items, strict=True))
         return item if same else items if kind is list else tuple(items)
@@ -597,7 +606,7 @@ def leave(result: Any, state: Any) -> Any:
                 gone.end()
     if type(result) is np.ndarray:
         return _back(result)
-    if type(result) in (tuple, list, dict) and _given:
+    if is_among(type(result), (tuple, list, dict)) and _given:
         return _Crossing(_back).give(result)
     return result
 

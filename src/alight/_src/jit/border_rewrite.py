@@ -20,12 +20,11 @@ from alight._src.base import parsing
 from alight._src.base.failures import failures
 from alight._src.jit.border import NAME, NUMPY, OPERATORS, border, installed
 from alight._src.jit.border_names import Facts, Holds
+from alight._src.jit.code_origin import READERS
 
-__all__ = ["READERS", "holding_border", "reroute", "rerouted_code"]
+__all__ = ["holding_border", "reroute", "rerouted_code"]
 
 _VALUE = "__alight_value__"
-# Packages that read the code of functions; jit makes its own of it.
-READERS = frozenset(("numba",))
 
 # ------------------------------------------------------------------------------------- the new tree
 

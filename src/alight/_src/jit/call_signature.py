@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from alight._core import ArrayBase, layout_of
+from alight._src.base.classes import is_among
 from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import modes_here
 from alight._src.jit.lease import NdArray
@@ -90,7 +91,7 @@ class _Describing:
             return kind
         if kind is int:
             self.integers.append(item)
-        if kind in (int, bool, str, bytes, type(None)):
+        if is_among(kind, (int, bool, str, bytes, type(None))):
             return kind, item
         # Records are windows of memory, which a body may write into.
         if isinstance(item, np.generic) and leads_nowhere(kind) and not isinstance(item, ArrayBase):

@@ -13,7 +13,17 @@ from alight._src.base.apart import apart
 from alight._src.base.at_fork import renewed
 from alight._src.base.originals import np
 
-__all__ = ["installed", "of_a_package", "standard", "written_by_user"]
+__all__ = [
+    "READERS",
+    "installed",
+    "of_a_package",
+    "standard",
+    "written_by_user",
+]
+
+# Packages that read the code of functions, and compile it: what they make of one comes by what that
+# does and keeps no arrays.
+READERS = frozenset(("numba",))
 
 # sysconfig makes what it answers from at its first questions: two threads fail one another there.
 _asking = renewed(globals(), "_asking", threading.RLock)

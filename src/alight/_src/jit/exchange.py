@@ -7,7 +7,7 @@ import itertools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+from functools import partial
 from types import (
     FunctionType,
     GetSetDescriptorType,
@@ -20,6 +20,7 @@ from types import (
 from typing import Any
 
 from alight._core import ArrayBase
+from alight._src.base.classes import classes_of, kept_by_class
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.jit.code_origin import of_a_package, standard
@@ -94,7 +95,7 @@ def exchange(holder: Any, give: Give) -> Any:
         new = (give(old[0]), _exchanged(old[1], give), *old[2:])
         if new[0] is not old[0] or new[1] is not old[1]:
             holder.__setstate__(new)  # type: ignore[attr-defined]  # the only way to set them
-    elif type(holder) in _LEADS_TO_HOLDERS:
+    elif any(type(holder) is kind for kind in _LEADS_TO_HOLDERS):
         for source in gc.get_referents(holder):
             for item in source if type(source) is tuple else (source,):
                 give(item)
@@ -122,7 +123,7 @@ def holds_objects(tree: Any) -> bool:
 
 def _leads_on(items: Iterable[Any]) -> bool:
     # Long lists are mostly numbers: their types are looked at in C.
-    return not all(issubclass(kind, _CLOSED) for kind in set(map(type, items)))
+    return not all(issubclass(kind, _CLOSED) for kind in classes_of(items))
 
 
 def exchange_attributes(holder: Any, give: Give) -> None:
@@ -153,7 +154,7 @@ def has_attributes(kind: type) -> bool:
     return _dict_of(kind) is not None
 
 
-@lru_cache(1024)  # asked of every object that is looked at
+@kept_by_class  # asked of every object that is looked at
 def _dict_of(kind: Any) -> Any:
     """Return what gives the dict of objects of a class; None where there is none, or where the
     program has given the name something else."""
@@ -172,7 +173,7 @@ def _is_closed(item: Any) -> bool:
     return issubclass(type(item), _CLOSED)
 
 
-@lru_cache(256)  # asked at every call that is given objects
+@kept_by_class  # asked at every call that is given objects
 def slots(kind: Any) -> tuple[Any, ...]:
     """Return what gives the slots of objects of a class."""
     bases = kind.__mro__[:-1]

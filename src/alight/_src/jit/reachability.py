@@ -21,10 +21,16 @@ from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
 
 from alight._core import ArrayBase
+from alight._src.base.classes import classes_of, kept_by_class
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.jit.bytecode import asks_for_names, names_of
-from alight._src.jit.code_origin import of_a_package, standard, written_by_user
+from alight._src.jit.code_origin import (
+    READERS,
+    of_a_package,
+    standard,
+    written_by_user,
+)
 from alight._src.jit.exchange import attributes, is_the_programs
 
 __all__ = ["Reach", "exported", "leads_nowhere", "overlap", "overlaps_itself", "spaces"]
@@ -149,7 +155,7 @@ def overlap(a: NdArray, b: NdArray) -> bool:
         return True
 
 
-@lru_cache(1024)  # asked of every object that is looked at
+@kept_by_class  # asked of every object that is looked at
 def leads_nowhere(kind: Any) -> bool:
     """Tell whether objects of this type keep nothing that an array could be in."""
     if issubclass(kind, type):
@@ -157,15 +163,14 @@ def leads_nowhere(kind: Any) -> bool:
     if issubclass(kind, np.generic):
         return not issubclass(kind, (np.void, np.object_))
     # A subclass may have attributes.
-    return kind in _ATOMS or issubclass(kind, (bool, np.dtype))
+    return any(kind is one for one in _ATOMS) or issubclass(kind, (bool, np.dtype))
 
 
 def _all_lead_nowhere(items: Iterable[Any]) -> bool:
-    kinds: set[Any] = set(map(type, items))
-    return all(map(leads_nowhere, kinds))
+    return all(map(leads_nowhere, classes_of(items)))
 
 
-@lru_cache(1024)
+@kept_by_class
 def _is_buffer(kind: Any) -> bool:
     """Tell whether objects of this type have memory of their own that they show to others."""
     return issubclass(kind, (bytearray, array.array, mmap.mmap, ctypes.Array, ctypes.Structure))
@@ -201,10 +206,13 @@ def _parts(item: Any, kind: type) -> list[Any]:
         return [item.obj]
     if issubclass(kind, ReferenceType):
         return [item()]
-    if kind in (ProxyType, CallableProxyType):
+    if kind is ProxyType or kind is CallableProxyType:
         with ignoring_failures(ReferenceError):
             return [item.__repr__.__self__]
         return []
+    if kind.__module__.partition(".")[0] in READERS and callable(item):
+        # A compiled function, which all of its package hangs on.
+        return [item.__wrapped__] if hasattr(item, "__wrapped__") else []
     if kind.__module__.startswith("alight."):
         return [item.__wrapped__] if hasattr(kind, "declared_pure") else []
     return [*gc.get_referents(item), *_kept(item), kind]

@@ -116,10 +116,8 @@ def _with_border(tree: ast.Module, path: str) -> ast.Module:
     global _has_border
     if not _has_border and not any(map(_is_package, _imports(tree, path))):
         return tree
-    from alight._src.jit.border_rewrite import (
-        READERS,
-        reroute,
-    )  # programs of NumPy alone do without
+    from alight._src.jit.border_rewrite import reroute  # programs of NumPy alone do without
+    from alight._src.jit.code_origin import READERS
 
     if not _has_border:
         from alight._src.jit.border import program_folders

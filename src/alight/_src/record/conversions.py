@@ -117,11 +117,13 @@ def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
     for one."""
     value = storage_io.read(array)
     lay = value.layout
-    target = (
-        dense_like(lay, lay.dtype)
-        if order == "K"
-        else make_layout(lay.dtype, lay.shape, np.empty_like(lay.probe, order=order).strides)  # type: ignore[call-overload]
-    )
+    if order == "C":  # known without memory
+        target = make_layout(lay.dtype, lay.shape)
+    elif order == "K":
+        target = dense_like(lay, lay.dtype)
+    else:
+        strides = np.empty_like(lay.probe, order=order).strides  # type: ignore[call-overload]
+        target = make_layout(lay.dtype, lay.shape, strides)
     if settled(value) and lay.size < record_floor():
         made = evaluate.host_array(value).copy(order)  # type: ignore[arg-type]
         return wrap(made[()] if scalar and stands_for_scalar(array) else made)
@@ -139,7 +141,8 @@ def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = 
         except failures(ValueError) as error:
             if "copy" not in str(error) or copy is False:
                 raise
-    target = np.reshape(np.empty_like(probe, np.int8, "C"), shape).shape
+    # Laid out in order it is no copy, and NumPy is asked without memory.
+    target = np.reshape(make_layout(probe.dtype, probe.shape).probe, shape).shape
     if order == "F" or (order == "A" and probe.flags.fnc):
         return seen(copy_of(array, "F"), lambda p: np.reshape(p, target, order="F", copy=False))
     return seen(copy_of(array, "C"), lambda p: np.reshape(p, target, copy=False))

@@ -21,6 +21,7 @@ from alight._core import (
     hooks,
     layout_of,
 )
+from alight._src.base.classes import classes_of, is_among
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.config.schema import HOST_DEVICE
@@ -130,10 +131,13 @@ def holds_arrays(tree: Any) -> bool:
     elif kind is not tuple and kind is not list:
         return False
     # Long lists are mostly numbers: their types are looked at in C.
-    kinds = set(map(type, tree))
-    return any(issubclass(k, ArrayBase) for k in kinds) or (
-        not kinds.isdisjoint(_CONTAINERS) and any(map(holds_arrays, tree))
-    )
+    kinds = classes_of(tree)
+    for kind in kinds:
+        if issubclass(kind, ArrayBase) or (
+            (kind is tuple or kind is list or kind is dict) and any(map(holds_arrays, tree))
+        ):
+            return True
+    return False
 
 
 def ndarrays(tree: Any, convert: Callable[[ArrayBase], Any] = host) -> Any:
@@ -143,7 +147,7 @@ def ndarrays(tree: Any, convert: Callable[[ArrayBase], Any] = host) -> Any:
     """
     if isinstance(tree, ArrayBase):
         return convert(tree)
-    if type(tree) not in _CONTAINERS or not holds_arrays(tree):
+    if not is_among(type(tree), _CONTAINERS) or not holds_arrays(tree):
         return tree
     if type(tree) is dict:
         return {key: ndarrays(item, convert) for key, item in tree.items()}
@@ -160,7 +164,7 @@ def wrapped(tree: Any, seen: Seen) -> Any:
         return seen.of(tree)
     if isinstance(tree, np.generic):
         return wrap(tree)
-    if type(tree) in (tuple, list):
+    if is_among(type(tree), (tuple, list)):
         return type(tree)([wrapped(item, seen) for item in tree])
     if type(tree) is dict:
         return {key: wrapped(item, seen) for key, item in tree.items()}
@@ -282,7 +286,7 @@ def arrays_in(tree: Any, found: list[ArrayBase] | None = None) -> list[ArrayBase
     found = [] if found is None else found
     if isinstance(tree, ArrayBase):
         found.append(tree)
-    elif type(tree) in (tuple, list) and holds_arrays(tree):
+    elif is_among(type(tree), (tuple, list)) and holds_arrays(tree):
         for item in tree:
             arrays_in(item, found)
     elif type(tree) is dict:
@@ -377,7 +381,7 @@ def run_in_numpy(
         for item in (*plain, *keywords.values()):
             if type(item) is np.ndarray:
                 seen.theirs.append(item)
-            elif type(item) in (tuple, list) and len(item) < _LOOKED_AT:
+            elif is_among(type(item), (tuple, list)) and len(item) < _LOOKED_AT:
                 seen.theirs += [part for part in item if type(part) is np.ndarray]
         return call_there(function, plain, keywords)
 
