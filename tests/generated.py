@@ -16,11 +16,17 @@ from alight._src.ir.ops import OPS, Op
 pytest.importorskip("llvmlite")
 
 from alight._src.codegen.common.loops import Schedule
-from alight._src.codegen.llvm import object_code
+from alight._src.codegen.llvm import compiled, object_code, shared
 
 Array = np.ndarray[Any, Any]
 INTEGERS = "bhilBHIL"
 NO_COMPLEX = {"sign", "clip"}  # besides special functions
+
+
+def hold_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let go of the code of kernels, as another process finds it; it comes back after the test."""
+    monkeypatch.setattr(compiled, "_known", {})
+    monkeypatch.setattr(shared, "_known", {})
 
 
 def special(dtype: np.dtype[Any]) -> Array:

@@ -48,8 +48,9 @@ def members(name: str, owner: type, exempt: bool = False) -> Iterator[Entry]:
 
 def entries() -> Iterator[Entry]:
     for name in alight.__all__:
-        if not hasattr(numpy, name) and name != "Array":
-            yield Entry(name, getattr(alight, name))
+        found = getattr(alight, name)
+        if not (hasattr(numpy, name) or inspect.ismodule(found) or found is alight.Array):
+            yield Entry(name, found)
     yield Entry("Array", alight.Array)
     for member in OF_ARRAYS:
         yield Entry(f"Array.{member}", vars(alight.Array)[member])

@@ -16,14 +16,21 @@ from alight._src.codegen.llvm import (
     compiled,
     elf,
     object_code,
-    shared,
     target,
 )
 from alight._src.codegen.llvm.shared import unpacked
 from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS
 from alight.device import Unsupported
-from generated import Array, address, loop_group, reduce_group, ulp_distance, values_for
+from generated import (
+    Array,
+    address,
+    hold_no_code,
+    loop_group,
+    reduce_group,
+    ulp_distance,
+    values_for,
+)
 from kernel_process import PROGRAM, python
 
 pytestmark = pytest.mark.skipif(not elf.HERE, reason="object files of this machine are not ELF's")
@@ -56,8 +63,7 @@ def test_placed_code_is_the_code_that_llvm_loads(
     got = []
     for here in (True, False):
         monkeypatch.setattr(elf, "HERE", here)
-        monkeypatch.setattr(compiled, "_known", {})
-        monkeypatch.setattr(shared, "_known", {})
+        hold_no_code(monkeypatch)
         out = np.empty_like(expected)
         kernel = compiled.load_object(group, None, data)
         kernel([address(a) for a in (*inputs, out)])
@@ -72,8 +78,7 @@ def test_no_kernel_of_these_needs_llvms_loader(monkeypatch: pytest.MonkeyPatch) 
         raise AssertionError(f"{len(data)} bytes were not placed")
 
     monkeypatch.setattr(target, "place", refused)
-    monkeypatch.setattr(compiled, "_known", {})
-    monkeypatch.setattr(shared, "_known", {})
+    hold_no_code(monkeypatch)
     for group, _, _ in _cases():
         object_code.compile_group(group)
 
@@ -81,8 +86,7 @@ def test_no_kernel_of_these_needs_llvms_loader(monkeypatch: pytest.MonkeyPatch) 
 def test_functions_apart_are_made_once_and_stored_with_every_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compiled, "_known", {})
-    monkeypatch.setattr(shared, "_known", {})
+    hold_no_code(monkeypatch)
     x = values_for(np.dtype("f8"), (300,), 1) * 1e12
     kernels = []
     for ops in (["sin"], ["sin", "cos"]):
@@ -92,8 +96,7 @@ def test_functions_apart_are_made_once_and_stored_with_every_kernel(
     assert len(first) == 1 and len(second) == 2
     assert first[0] in second  # of the cosine is made what the sine has not
     for ops, data in zip((["sin"], ["sin", "cos"]), kernels, strict=True):
-        monkeypatch.setattr(compiled, "_known", {})
-        monkeypatch.setattr(shared, "_known", {})  # as another process finds it
+        hold_no_code(monkeypatch)
         nodes = [(OPS[name], (0,), (), "f8") for name in ops]
         kernel = compiled.load_object(loop_group([x], nodes), None, data)
         out = np.empty((len(ops), x.size))

@@ -14,7 +14,6 @@ from alight._core import layout_of, make_layout
 from alight._src.codegen.common import loops
 from alight._src.codegen.common.loops import Schedule, nest
 from alight._src.codegen.llvm import (
-    compiled,
     object_code,
     target,
     vector_loops,
@@ -29,6 +28,7 @@ from generated import (
     Array,
     address,
     assert_arithmetic,
+    hold_no_code,
     loop_group,
     run,
     values_for,
@@ -275,7 +275,7 @@ def test_every_width_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> Non
             (narrow, Schedule()),
         ):
             monkeypatch.setattr(target, "_host", (own, cpu, given))
-            monkeypatch.setattr(compiled, "_known", {})
+            hold_no_code(monkeypatch)
             results.append([r.tobytes() for r in run(group, [a, b], schedule)])
         for others in results[1:]:
             for name, one, other in zip((u[0].name for u in uses), results[0], others, strict=True):

@@ -56,8 +56,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if hasattr(report, "wasxfail"):
         outcome = "xfailed" if report.skipped else "xpassed"
     if report.when == "call" or outcome != "passed":
-        own = dict(report.user_properties)
-        _write(id=report.nodeid, outcome=outcome, seconds=report.duration, **own, **_crash(report))
+        _write(id=report.nodeid, outcome=outcome, seconds=report.duration, **_crash(report))
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

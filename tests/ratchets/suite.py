@@ -24,16 +24,12 @@ _WORST_FIRST = ("failed", "xpassed", "xfailed", "skipped", "passed")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one test ended: passed, failed, skipped, xfailed or xpassed; and why, where it failed.
-
-    ``asked_again`` counts the assertions that held only when they were given ndarrays.
-    """
+    """How one test ended: passed, failed, skipped, xfailed or xpassed; and why, where it failed."""
 
     result: str
     message: str = ""
     place: str = ""
     seconds: float = 0.0
-    asked_again: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +174,6 @@ def _outcomes(rows: Iterable[dict[str, object]], ended: str) -> dict[str, Outcom
             str(row.get("message", "")),
             str(row.get("place", "")),
             float(str(row["seconds"])),
-            int(str(row.get("asked_again", 0))),
         )
         old = outcomes.get(str(row["id"]))
         if old is None or old.message.startswith("not run: ") or _rank(new) < _rank(old):
