@@ -92,3 +92,17 @@ def test_threads_put_their_own_elements_beside_one_another(dtype: str) -> None:
     for thread in ran:
         thread.join()
     assert not lost
+
+
+@pytest.mark.parametrize("count", [5, 64, 1003])
+def test_complex_numbers_that_lie_where_their_parts_are_aligned(count: int) -> None:
+    memory = np.zeros(8 * count + 8, np.uint8)
+    start = 4 - memory.ctypes.data % 8  # as far from a multiple of 8 as they may lie
+    target = memory[start % 8 :][: 8 * count].view(np.complex64)
+    assert target.ctypes.data % 8 == 4 and target.flags.aligned
+    source = np.arange(count).astype(np.complex64) * (1 + 2j)
+    mask = np.arange(count) % 3 > 0
+    mask[:8] = True
+    copy_where(target, source, "same_kind", mask)
+    assert np.array_equal(target, np.where(mask, source, 0))
+    assert not memory[: start % 8].any() and not memory[start % 8 + 8 * count :].any()

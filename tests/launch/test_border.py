@@ -423,3 +423,69 @@ def test_no_frame_stands_between(folder: Path) -> None:
         print(own(y))
         """,
     )
+
+
+def test_no_name_of_ours_is_left_where_a_statement_raises(folder: Path) -> None:
+    same(
+        folder,
+        """
+        class Refusing:
+            def __setitem__(self, key, value):
+                raise KeyError(key)
+            def __delitem__(self, key):
+                raise KeyError(key)
+            def __getitem__(self, key):
+                return y
+            kept = property(lambda self: y)
+        refusing, keep = Refusing(), outside.Keeper()
+        def raising():
+            raise IndexError
+        for text in (1, 2, 3, 4, 5, 6, 7, 8):
+            try:
+                if text == 1:
+                    refusing[y[0]], a = y, 1
+                elif text == 2:
+                    a = keep["k"] = refusing[0] = y
+                elif text == 3:
+                    refusing[raising()] += y
+                elif text == 4:
+                    refusing["k"] += y
+                elif text == 5:
+                    refusing.kept -= y
+                elif text == 6:
+                    for refusing[0] in (y, y):
+                        pass
+                elif text == 7:
+                    (a, (refusing[1], *b)), c = (1, (y, y, y)), 2
+                else:
+                    (a, b), keep["k"] = y
+            except Exception as error:
+                print(type(error).__name__)
+            print([name for name in list(globals()) if "alight" in name])
+        class Body:
+            try:
+                refusing["k"] += y
+            except KeyError:
+                pass
+        print([name for name in vars(Body) if "alight" in name])
+        """,
+    )
+
+
+def test_what_is_deleted_and_named_on_the_way_is_the_programs(folder: Path) -> None:
+    same(
+        folder,
+        """
+        kept = {"a": {0: 1, 1: 2}, "b": 3}
+        def number(kind):
+            return {"ndarray": 0}.get(kind, 5)
+        items = {0: 1, 5: 2}
+        class Deleting:
+            def __delitem__(self, key):
+                print(outside.show(key))
+        deleting = Deleting()
+        del items[number(outside.show(y)[0])], deleting[y]
+        del deleting[y], items[number(outside.copied(y)[:1].dtype.name)]
+        print(items)
+        """,
+    )

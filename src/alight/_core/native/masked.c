@@ -8,6 +8,11 @@ static PyObject *numpys; /* copyto itself: about the public one it asks a functi
 #define TOGETHER 8 /* elements whose masks are read as one number */
 #define ALL_TRUE 0x0101010101010101ULL
 
+/* Of complex numbers, which may lie where only their parts are aligned. */
+typedef struct {
+    uint32_t real, imag;
+} Halves;
+
 typedef struct {
     uint64_t low, high;
 } Wide;
@@ -42,6 +47,7 @@ PUT(put_1, uint8_t)
 PUT(put_2, uint16_t)
 PUT(put_4, uint32_t)
 PUT(put_8, uint64_t)
+PUT(put_4_4, Halves)
 PUT(put_16, Wide)
 
 static bool apart(PyArrayObject *one, PyArrayObject *other)
@@ -78,7 +84,8 @@ PyObject *copy_where(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_
             char *target = PyArray_BYTES(to);
             const char *source = PyArray_BYTES(from), *wanted = PyArray_BYTES(mask);
             npy_intp elements = PyArray_SIZE(to);
-            union { uint8_t one; uint16_t two; uint32_t four; uint64_t eight; Wide sixteen; } elsewhere;
+            union { uint8_t one; uint16_t two; uint32_t four; uint64_t eight; Halves halves; Wide sixteen; } elsewhere;
+            size_t aligned = (size_t)PyDataType_ALIGNMENT(PyArray_DESCR(to));
             bool done = true;
             NPY_BEGIN_THREADS_DEF;
             NPY_BEGIN_THREADS_THRESHOLDED(elements);
@@ -86,8 +93,16 @@ PyObject *copy_where(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_
             case 1: put_1(target, source, wanted, elements, &elsewhere.one); break;
             case 2: put_2(target, source, wanted, elements, &elsewhere.two); break;
             case 4: put_4(target, source, wanted, elements, &elsewhere.four); break;
-            case 8: put_8(target, source, wanted, elements, &elsewhere.eight); break;
-            case 16: put_16(target, source, wanted, elements, &elsewhere.sixteen); break;
+            case 8:
+                if (aligned >= _Alignof(uint64_t))
+                    put_8(target, source, wanted, elements, &elsewhere.eight);
+                else
+                    put_4_4(target, source, wanted, elements, &elsewhere.halves);
+                break;
+            case 16:
+                done = aligned >= _Alignof(Wide);
+                if (done) put_16(target, source, wanted, elements, &elsewhere.sixteen);
+                break;
             default: done = false;
             }
             NPY_END_THREADS;

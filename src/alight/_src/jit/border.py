@@ -9,8 +9,6 @@ from __future__ import annotations
 import builtins
 import functools
 import gc
-import itertools
-import os
 import sys
 import threading
 import types
@@ -18,17 +16,23 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
-from weakref import ref
 
 from alight._core import ArrayBase, Border, floor
-from alight._src.base import package
 from alight._src.base.classes import is_among, kept_by_class
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.jit import code_origin
+from alight._src.jit.border_handover import any_is_out, given_back, handed_over
+from alight._src.jit.border_sides import (
+    FOREIGN,
+    ITERATING,
+    NOT_KEPT,
+    STRAIGHT,
+    is_the_programs_class,
+    judge,
+    side_of_class,
+)
 from alight._src.jit.exchange import attributes, has_attributes, method_of, slots
 from alight._src.jit.purity import only_computes
-from alight._src.record import storage_io
 from alight._src.record.numpy_fallback import tuple_like
 from alight._src.record.tracebacks import public
 
@@ -36,271 +40,26 @@ __all__ = [
     "NAME",
     "OPERATORS",
     "border",
-    "handed_over",
     "installed",
-    "is_of_a_package",
-    "program_folders",
 ]
 
 NdArray = np.ndarray[Any, Any]
 
-# What `judge` answers, as the core has it.
-_STRAIGHT, _FOREIGN, _PASSES_ON, _NOT_KEPT = 1, 2, 3, 8
 # What `describe` tells.
 _A_PACKAGES, _HOLDS_NOTHING, _BY_ATTRIBUTES = 1, 2, 4
-
-# ------------------------------------------------------------------------------- whose code it is
-
-# Folders of the program, where `alight run` compiles what is imported from them. Without it, all is
-# the program's that is not installed.
-program_folders: list[str] = []
-
-_OWN_FOLDERS = tuple(
-    os.path.join(os.path.realpath(folder), "")
-    for folder in (os.path.dirname(np.__file__), package.FOLDER)
-)
-# Parts of NumPy that take an ndarray for what it is.
-_PARTS = ("numpy.testing", "numpy.ctypeslib")
-_PART_FOLDERS = tuple(
-    os.path.join(_OWN_FOLDERS[0], *name.split(".")[1:]) + end for name in _PARTS for end in "/."
-)
-# What hands its other arguments on to what it is given.
-_ITERATING: tuple[Any, ...] = (
-    map,
-    filter,
-    itertools.starmap,
-    functools.reduce,
-    itertools.accumulate,
-)
-
-
-def _of_file(path: str) -> int:
-    if path.startswith(_PART_FOLDERS):
-        return _FOREIGN
-    if path.startswith(_OWN_FOLDERS):
-        return _STRAIGHT
-    there = path.split(os.sep)
-    if "site-packages" in there or "dist-packages" in there:
-        return _FOREIGN
-    if path.startswith(code_origin.standard()):
-        return _PASSES_ON
-    if program_folders:
-        return _STRAIGHT if path.startswith(tuple(program_folders)) else _FOREIGN
-    return _FOREIGN if path.startswith(code_origin.installed()) else _STRAIGHT
-
-
-def _of_module(name: Any) -> int:
-    if not isinstance(name, str) or not name:
-        return _FOREIGN
-    if name.startswith(_PARTS):
-        return _FOREIGN
-    top = name.partition(".")[0]
-    if top in ("__main__", "__mp_main__", "numpy", "alight"):
-        return _STRAIGHT
-    if top in sys.stdlib_module_names or top == "builtins":
-        # Functions of other languages, which read memory by address.
-        return _FOREIGN if top in ("ctypes", "_ctypes") else _PASSES_ON
-    module = sys.modules.get(name) or sys.modules.get(top)
-    file = getattr(module, "__file__", None)
-    if file is None:
-        paths = getattr(module, "__path__", None)
-        file = next(iter(paths), None) if paths else None
-        if file is None and isinstance(module, types.ModuleType):
-            # Made by the program, without a file; what is built in is of the standard library.
-            return _STRAIGHT if getattr(module, "__spec__", None) is None else _FOREIGN
-        file = None if file is None else os.path.join(file, "")
-    return _FOREIGN if file is None else _of_file(file)
-
-
-def _of_class(kind: Any) -> int:
-    """Tell whose objects of a class are; some are made by C code that names no module."""
-    module = kind.__module__
-    if module == "builtins" and getattr(builtins, kind.__name__, None) is not kind:
-        return _PASSES_ON if is_among(kind, _OF_THE_INTERPRETER) else _FOREIGN
-    return _of_module(module)
-
-
-_OF_THE_INTERPRETER = frozenset(item for item in vars(types).values() if isinstance(item, type)) | {
-    type({}.keys()),
-    type({}.values()),
-    type({}.items()),
-    type(iter([])),
-    type(iter(())),
-}
-
-
-def _is_the_programs(kind: type) -> bool:
-    """Tell whether objects of a class are the program's own, and may hold anything."""
-    return (
-        _of_class(kind) == _STRAIGHT
-        and not kind.__module__.startswith(("numpy", "alight"))
-        and not issubclass(kind, type)
-    )
-
-
-def _of_method(kind: type, name: str) -> int:
-    """Tell whose code a method of a class is."""
-    for base in kind.__mro__:
-        found = vars(base).get(name)
-        if found is None:
-            continue
-        if isinstance(found, types.FunctionType):
-            return _judged(found) & ~_NOT_KEPT
-        return _of_class(base)
-    return _STRAIGHT
-
-
-_OF_CLASSES_IN_C = (
-    types.MethodWrapperType,
-    types.WrapperDescriptorType,
-    types.MethodDescriptorType,
-    types.ClassMethodDescriptorType,
-)
-
-
-def _judged(item: Any) -> int:
-    kind = type(item)
-    if kind is str:
-        return _of_module(item)
-    if kind is types.CodeType:
-        path = item.co_filename
-        return _of_file(path) if os.path.isabs(path) else _STRAIGHT
-    if kind is types.FunctionType:
-        path = item.__code__.co_filename
-        if os.path.isabs(path):
-            return _of_file(path)
-        return _of_module(item.__globals__.get("__name__") or item.__module__)
-    if kind is types.MethodType:
-        return _judged(item.__func__)
-    if isinstance(item, type):
-        if is_among(item, _ITERATING) or issubclass(item, (np.ndarray, np.generic, np.dtype)):
-            return _PASSES_ON if is_among(item, _ITERATING) else _of_class(item)
-        made_by = {_of_method(item, name) for name in ("__init__", "__new__")}
-        if _FOREIGN in made_by and _of_class(item) == _STRAIGHT:
-            # Its own `__init__` runs first, and hands on what it likes.
-            own = vars(item).keys() & {"__init__", "__new__"}
-            return _STRAIGHT if own else _FOREIGN
-        return _FOREIGN if _FOREIGN in made_by else _of_class(item)
-    if kind is functools.partial:
-        return _judged(item.func) | _NOT_KEPT
-    if is_among(kind, (types.BuiltinFunctionType, types.BuiltinMethodType)):
-        owner = item.__self__
-        if owner is None or isinstance(owner, types.ModuleType):
-            return _of_module(item.__module__)
-        if isinstance(owner, type):
-            return _of_class(owner) | _NOT_KEPT
-        return _of_c_method(type(owner), item.__name__)
-    if is_among(kind, _OF_CLASSES_IN_C):
-        return _of_class(item.__objclass__) | _NOT_KEPT
-    if kind.__name__ == "cython_function_or_method" or kind.__name__ == "fused_cython_function":
-        return _of_module(item.__module__) | _NOT_KEPT
-    found = _of_method(kind, "__call__")
-    wrapped = getattr(item, "__wrapped__", None) if found == _PASSES_ON else None
-    if wrapped is not None and callable(wrapped):  # functools.lru_cache, singledispatch
-        return _judged(wrapped) | _NOT_KEPT
-    return found
-
-
-def _of_c_method(kind: type, name: str) -> int:
-    for base in kind.__mro__:
-        if name in vars(base):
-            return _of_class(base)
-    return _of_class(kind)
-
-
-def judge(item: Any) -> int:
-    """Tell whose code runs when something is called: STRAIGHT is the program's own, NumPy's or
-    alight's."""
-    try:
-        return _judged(item)
-    except failures():  # what objects of packages do when they are looked at is not known here
-        return _FOREIGN
-
-
-def is_of_a_package(item: Any) -> bool:
-    """Tell whether a module, a class, a function or an object is a package's."""
-    if isinstance(item, ArrayBase):
-        return False
-    kind = type(item)
-    if issubclass(kind, types.ModuleType):
-        # Not asked in a way of its own, by which a lazy module is loaded; some have no name.
-        names = types.ModuleType.__getattribute__(item, "__dict__")
-        return _of_module(names.get("__name__")) == _FOREIGN
-    if kind is types.FunctionType or issubclass(kind, type):
-        return judge(item) & ~_NOT_KEPT == _FOREIGN
-    return _of_class(kind) == _FOREIGN
 
 
 def describe(kind: Any) -> int:
     """Tell what is known of objects of a class: whether what they do is a package's code, and
     whether they hold nothing that is exchanged, or only attributes."""
     try:
-        told = _A_PACKAGES if any(_of_class(base) == _FOREIGN for base in kind.__mro__) else 0
+        told = _A_PACKAGES if any(side_of_class(base) == FOREIGN for base in kind.__mro__) else 0
         if not _kind_may_hold(kind):
             return told | _HOLDS_NOTHING
         plain = not issubclass(kind, (*_HOLDERS, *_LEADING)) and not slots(kind)
         return told | _BY_ATTRIBUTES if plain and has_attributes(kind) else told
     except failures():  # of a class that is made while it is looked at
         return _A_PACKAGES
-
-
-# --------------------------------------------------------------------------- one ndarray, one Array
-
-# By the id of the ndarray that was handed over: it, and the Array; and by that of the Array.
-_given: dict[int, tuple[ref[NdArray], ref[ArrayBase]]] = {}
-_handed: dict[int, tuple[ref[ArrayBase], ref[NdArray]]] = {}
-
-
-def handed_over(array: ArrayBase) -> Any:
-    """Return the ndarray that stands for an Array outside, computed, over the same memory: one for
-    as long as either lives. Of a scalar that may be pending, NumPy's."""
-    if getattr(type(array), "immutable", False):
-        return array.now()  # type: ignore[attr-defined]
-    shared = storage_io.export(array)
-    data = array.storage.value.data
-    found = _handed.get(id(array))
-    if found is not None and found[0]() is array:
-        before = found[1]()
-        if before is not None and _same_memory(before, shared):
-            return before
-    if (
-        data is not None
-        and data.array is not None
-        and not data.foreign
-        and array.window is None
-        and _same_memory(data.array, shared)
-    ):
-        shared = data.array  # which owns its memory, as the program's array does
-    key, other = id(shared), id(array)
-    seen = ref(shared, lambda gone: _drop(_given, key, gone))
-    whose = ref(array, lambda gone: _drop(_handed, other, gone))
-    _given[key], _handed[other] = (seen, whose), (whose, seen)
-    return shared
-
-
-def _drop(table: dict[int, Any], key: int, gone: Any) -> None:
-    if (found := table.get(key)) is not None and found[0] is gone:
-        del table[key]
-
-
-def _same_memory(one: NdArray, other: NdArray) -> bool:
-    return (
-        one.__array_interface__["data"] == other.__array_interface__["data"]
-        and one.shape == other.shape
-        and one.strides == other.strides
-        and one.dtype == other.dtype
-    )
-
-
-def _back(item: Any) -> Any:
-    """Return the Array that an ndarray was handed over for; others as they are."""
-    found = _given.get(id(item))
-    if found is not None and found[0]() is item and (array := found[1]()) is not None:
-        return array
-    return item
-
-
-# ---------------------------------------------------------------------------------- what crosses
 
 
 # By their ids, containers whose Arrays are out, and the calls that have them there: of several at
@@ -371,7 +130,7 @@ class _Crossing:
             for source in gc.get_referents(holder):
                 for part in source if type(source) is tuple else (source,):
                     self.give(part)
-        if _is_the_programs(kind) or kind is types.SimpleNamespace:
+        if is_the_programs_class(kind) or kind is types.SimpleNamespace:
             if floor.traced and self.convert is _outward and _acts(kind):
                 self.acting.append(holder)
             kept = attributes(holder)
@@ -381,7 +140,7 @@ class _Crossing:
 
     def items(self, holder: Any, items: Callable[[], Iterable[tuple[Any, Any]]]) -> None:
         """Exchange the items of a container, by its own class whatever a subclass makes of it."""
-        back = self.convert is _back
+        back = self.convert is given_back
         with _turn:  # what another call has out it gives back before or after
             if (elsewhere := id(holder) in _out) and not back:
                 self.take(holder)
@@ -423,7 +182,7 @@ class _Crossing:
         kept = kept and bool(self.taken) and _is_alone()
         counts = self.references() if kept else self.counts
         self.end()
-        back = _Crossing(_back)
+        back = _Crossing(given_back)
         holders = (*self.taken.values(), *self.acting)
         for n, (before, now) in enumerate(zip(self.counts, counts, strict=True)):
             if now > before and n < len(self.taken):
@@ -459,7 +218,7 @@ def _anything_in(holder: Any) -> Iterable[Any]:
         items = [*dict.values(holder)]
     else:
         items = [*holder] if issubclass(kind, (list, tuple, deque)) else []
-    if _is_the_programs(kind) or kind is types.SimpleNamespace:
+    if is_the_programs_class(kind) or kind is types.SimpleNamespace:
         items += [attributes(holder), *[item for _, item in _in_slots(holder, slots(kind))]]
     return items
 
@@ -499,7 +258,7 @@ def _may_hold(item: Any, kind: Any) -> bool:
     if kind is types.MethodType:
         return False
     if kind is functools.partial:  # of the program's own function: that is called on Arrays
-        return judge(item.func) & ~_NOT_KEPT == _FOREIGN
+        return judge(item.func) & ~NOT_KEPT == FOREIGN
     return _kind_may_hold(kind)
 
 
@@ -510,7 +269,7 @@ def _kind_may_hold(kind: Any) -> bool:
         return True
     if issubclass(kind, (type, types.ModuleType, types.FunctionType)):
         return False
-    return kind is types.MethodType or _is_the_programs(kind)
+    return kind is types.MethodType or is_the_programs_class(kind)
 
 
 def _tuple_of(old: tuple[Any, ...], items: list[Any]) -> Any:
@@ -525,7 +284,7 @@ def _acts(kind: type) -> bool:
     return any(
         isinstance(found, types.FunctionType) and name not in _DRESSING
         for base in kind.__mro__
-        if base is not object and _of_class(base) == _STRAIGHT
+        if base is not object and side_of_class(base) == STRAIGHT
         for name, found in vars(base).items()
     )
 
@@ -544,7 +303,7 @@ def enter(callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, pas
     ``passed``: not what is called is a package's, but something among the arguments.
     """
     if passed:
-        given = tuple([_passed(item, is_among(callee, _ITERATING)) for item in args])
+        given = tuple([_passed(item, is_among(callee, ITERATING)) for item in args])
         named = kwargs and {name: _passed(item, False) for name, item in kwargs.items()}
         return given, named, None
     if floor.traced and only_computes(getattr(callee, "__code__", None)):
@@ -553,7 +312,7 @@ def enter(callee: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, pas
     crossing = _Crossing(_outward)
     owner = callee.__self__ if type(callee) is types.MethodType else callee
     try:
-        if _is_the_programs(type(owner)):
+        if is_the_programs_class(type(owner)):
             crossing.give(owner)
         given = tuple([crossing.give(item) for item in args])
         named = kwargs and {name: crossing.give(item) for name, item in kwargs.items()}
@@ -597,7 +356,7 @@ def leave(result: Any, state: Any) -> Any:
         try:
             with _turn:
                 crossing = gone.give_back(result is not NotImplemented)
-                if _is_the_programs(type(owner)):
+                if is_the_programs_class(type(owner)):
                     crossing.give(owner)
                 for item in (*args, *(kwargs or {}).values()):
                     crossing.give(item)
@@ -605,9 +364,9 @@ def leave(result: Any, state: Any) -> Any:
             with _turn:
                 gone.end()
     if type(result) is np.ndarray:
-        return _back(result)
-    if is_among(type(result), (tuple, list, dict)) and _given:
-        return _Crossing(_back).give(result)
+        return given_back(result)
+    if is_among(type(result), (tuple, list, dict)) and any_is_out():
+        return _Crossing(given_back).give(result)
     return result
 
 

@@ -22,8 +22,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from alight._core import ArrayBase, floor
 from alight._src.api.stand_ins import stand_in, stand_ins
 from alight._src.base.originals import np
-from alight._src.jit.border import NAME, border, is_of_a_package
+from alight._src.jit.border import NAME, border
 from alight._src.jit.border_rewrite import rerouted_code
+from alight._src.jit.border_sides import is_of_a_package
 from alight._src.jit.bytecode import Step, Steps, asks_for_names, contents, instructions
 from alight._src.jit.code_origin import written_by_user
 from alight._src.jit.scalar import Scalar

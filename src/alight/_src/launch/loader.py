@@ -120,7 +120,7 @@ def _with_border(tree: ast.Module, path: str) -> ast.Module:
     from alight._src.jit.code_origin import READERS
 
     if not _has_border:
-        from alight._src.jit.border import program_folders
+        from alight._src.jit.border_sides import program_folders
 
         program_folders += _program
         _has_border = True
