@@ -315,9 +315,7 @@ class Ready:
     def decision_elsewhere(self) -> Decision:
         """Return the decision that is logged where NumPy runs in the kernel's place."""
         if self.kernel is None:
-            step = self.step
-            comes = kernels.coming(self.where, step.group, step.schedule)
-            reason = Reason.COMPILING if comes else Reason.FIRST_TIME
+            reason = kernels.missing(self.where, self.step.group, self.step.schedule)
         else:
             lost = self.trial is not None and self.trial.lost
             reason = Reason.DEMOTED if lost else Reason.TRIAL
