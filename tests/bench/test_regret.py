@@ -18,6 +18,7 @@ import pytest
 
 from alight._core import floor
 from alight._src.adapt import planner_facts
+from alight._src.base.caches import Cache, forget
 from alight._src.bench import calibration, regret
 from alight._src.bench.command import run_regret
 from alight._src.bench.judged import figures, text
@@ -28,7 +29,7 @@ from alight._src.measure.profiles import fingerprint, save_profile
 from alight._src.measure.timing import Timing
 from alight._src.plan.choose import group_key
 from alight._src.plan.plan import LaunchStep
-from alight._src.run import evaluate, timed_pick
+from alight._src.run import timed_pick
 from alight.backends import registry
 from alight.backends.cuda.cuda_backend import described
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
@@ -110,9 +111,9 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return None if found is None else Timing(found.seconds, found.low, found.high, 5)
 
     monkeypatch.setattr(timed_pick, "measured", measured)
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     yield
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def test_a_table_has_every_place_of_every_program(known: None) -> None:

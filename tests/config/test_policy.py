@@ -11,13 +11,14 @@ import pytest
 
 import alight
 from alight._src.adapt import planner_facts
-from alight._src.adapt.kernel_trial import trial_of
+from alight._src.adapt.regression_guard import guard_of
+from alight._src.base.caches import Cache, forget
 from alight._src.config.loading import load
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep
-from alight._src.run import evaluate, timed_pick
+from alight._src.run import timed_pick
 from alight.backends import registry
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu.adapters import preferred
@@ -63,9 +64,9 @@ def slow_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     work = {n: replace(m, value=m.value * 1e3) for n, m in own.work.items()}
     rates = dict.fromkeys(("numpy", "generated"), replace(own, work=work))
     monkeypatch.setitem(planner_facts._profiles, "cpu", replace(made, rates=rates, links={}))
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     yield
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def work(x: Any) -> Any:
@@ -111,7 +112,7 @@ def test_picking_by_time_needs_no_profile_and_takes_the_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(planner_facts._profiles, "cpu", None)
-    monkeypatch.setattr(timed_pick, "_known", {})
+    forget(Cache.TIMINGS)
     x = np.linspace(0.0, 1.0, 100_000)
     seen = []
     for pick in ("model", "measure"):
@@ -133,7 +134,7 @@ def test_picking_by_time_needs_no_profile_and_takes_the_faster(
 
 
 def test_a_group_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timed_pick, "_known", {})
+    forget(Cache.TIMINGS)
     calls = []
 
     def timed(group: Group, device: str, implementation: str) -> Estimate:
@@ -141,11 +142,11 @@ def test_a_group_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return alike(group, device, implementation)
 
     monkeypatch.setattr(timed_pick, "_timed", timed)
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     with alight.policy(pick="measure", floor=0):
         for _ in range(3):
             np.asarray(work(alight.asarray(np.ones(5000))))
-            evaluate.forget_plans()
+            forget(Cache.PLANS)
     assert sorted(calls) == ["generated", "numpy"]
 
 
@@ -164,8 +165,8 @@ def test_only_what_is_not_reproducible_changes_its_bits(slow_host: None) -> None
             for name, graph in graphs.items():
                 (step,) = make_plan(graph, facts).steps
                 assert isinstance(step, LaunchStep) and step.implementation == "generated"
-                trial = trial_of(step)
-                if trial is not None and not trial.beside:  # it may lose while the program runs
+                guard = guard_of(step)
+                if guard is not None and not guard.beside:  # it may lose while the program runs
                     found.add(name)
         assert found == tried
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.jit.call_phases import (
     FORCED,
     NUMPYS,
@@ -21,7 +22,7 @@ from alight._src.jit.call_phases import (
     Way,
     next_phase,
 )
-from alight._src.jit.site import FOREGROUND, RUNS, Bits, Site
+from alight._src.jit.site import PLAN_RULES, Bits, Site
 from alight._src.jit.trace import Trace
 
 FIRST = (Phase.WAITING, Phase.COLD, Phase.FORCED)
@@ -195,11 +196,11 @@ def test_numpy_has_calls_while_kernels_are_made(
     assert (site.phase, site.bits) == (phase, Bits.SAME if exact else Bits.OTHER)
     if phase is Phase.TRACED:
         assert made(site, False) is Way.NUMPY_FOR_NOW
-    site.ran_theirs(1.0)
+    site.ran_numpy(1.0)
     assert made(site, True) is Way.OURS_TIMED
-    site.ran_ours(1.0, cold=True)  # NumPy stood in for a kernel
+    site.ran_alight(1.0, cold=True)  # NumPy stood in for a kernel
     assert site.phase is phase
-    site.ran_ours(1.0, cold=False)
+    site.ran_alight(1.0, cold=False)
     assert site.phase is Phase.RACING and made(site, False) is not Way.NUMPY_FOR_NOW
 
 
@@ -209,15 +210,15 @@ def test_ways_that_give_the_same_bits_take_turns(monkeypatch: pytest.MonkeyPatch
         site = Site()
         traced(site, True, exact=exact)
         ways = []
-        for _ in range(2 * RUNS):
+        for _ in range(2 * PLAN_RULES.laps):
             ways.append(made(site, True))
             if ways[-1] is Way.TURNS:
-                site.ran_theirs(1.0)
+                site.ran_numpy(1.0)
             else:
-                site.ran_ours(0.99, cold=False)
+                site.ran_alight(0.99, cold=False)
             site.judge()
         if exact:
-            assert ways == [Way.TURNS, Way.OURS_TIMED] * RUNS
+            assert ways == [Way.TURNS, Way.OURS_TIMED] * PLAN_RULES.laps
             assert site.phase is Phase.NUMPY_LEADS and "too close to tell" in site.why
         else:
             assert set(ways) == {Way.OURS_TIMED} and site.wants_shadow()
@@ -227,9 +228,9 @@ def test_ways_that_give_the_same_bits_take_turns(monkeypatch: pytest.MonkeyPatch
 def test_no_kernels_are_waited_for_where_numpy_leads_and_scalars_change() -> None:
     site = Site(Phase.NUMPY_LEADS)
     raced: Any = object()
-    site.laps = raced
+    site.race = raced
     assert site.way(None, 4, lambda program: True) is Way.NUMPY_FOR_NOW  # the race goes on
-    site.laps = None
+    site.race = None
     assert site.way(None, 4, lambda program: True) is Way.NUMPY
 
 

@@ -25,14 +25,14 @@ from numpy import sqrt as own_sqrt
 from numpy import zeros as own_zeros
 
 import alight
-from alight._src.adapt import kernel_trial
+from alight._src.adapt.foreground import ForegroundBudget
+from alight._src.base.caches import Cache, forget
 from alight._src.config.loading import policy
 from alight._src.jit import globals_rewrite
 from alight._src.jit.bytecode import Step, instructions
 from alight._src.jit.call_phases import Phase
 from alight._src.jit.purity import prove
 from alight._src.jit.site import Site
-from alight._src.run import evaluate
 
 MODES: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -46,7 +46,7 @@ A = np.linspace(0.5, 4.0, 40)
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     # As in a program that has run for long: whatever is worth measuring is measured at once.
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(import_module("alight._src.jit.guarding"), "_ASK_SECONDS", 0.0)
     with policy(**MODES[request.param]):
         yield request.param
@@ -255,16 +255,16 @@ def test_many_states_are_not_kept(mode: str) -> None:
         assert np.array_equal(jitted(A), A * number)
         assert np.array_equal(jitted(A), A * number)
     assert len(jitted._states._kept) <= 8
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     assert np.array_equal(jitted(A), A * 29.0)
 
 
 def test_the_entries_of_numpys_way_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was NumPy's because of what had been put there is looked at anew without it."""
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(import_module("alight._src.jit.guarding"), "_ASK_SECONDS", 0.0)
-    ran = Site.ran_ours  # which loses, however long it took
-    monkeypatch.setattr(Site, "ran_ours", lambda self, _, cold: ran(self, 60.0, cold))
+    ran = Site.ran_alight  # which loses, however long it took
+    monkeypatch.setattr(Site, "ran_alight", lambda self, _, cold: ran(self, 60.0, cold))
 
     def plain(x: Any) -> Any:
         return np.sqrt(x) + 1

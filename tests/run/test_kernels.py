@@ -16,6 +16,7 @@ import pytest
 
 import alight
 from alight._src.adapt import tier_up
+from alight._src.base.caches import Cache, forget
 from alight._src.config.loading import policy
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
@@ -188,21 +189,21 @@ def test_the_record_of_what_was_met_is_bounded_and_keeps_the_latest(
     monkeypatch.setattr(tier_up, "_KEPT", 3)
     try:
         for start in range(5):
-            tier_up.forget()
+            forget(Cache.KERNELS_MET)
             group = f"group{start}"
             assert tier_up.lost(group, 0.25, 0.1) == (0.25, Reason.FIRST_TIME)
             assert tier_up.lost(group, 0.5, 0.1) == (0.75, Reason.COMPILING)
             tier_up.keep()
-        tier_up.forget()
+        forget(Cache.KERNELS_MET)
         assert sorted(tier_up._earlier().items()) == [(f"group{i}", (0.75, 0)) for i in (2, 3, 4)]
         assert tier_up.lost("group3", 1.0, 0.1) == (1.75, Reason.COMPILING)
         tier_up.made("group3")
         tier_up.used("group4")
         tier_up.keep()
-        tier_up.forget()
+        forget(Cache.KERNELS_MET)
         assert tier_up._earlier() == {"group2": (0.75, 0), "group3": (1.75, 1)}
     finally:
-        tier_up.forget()
+        forget(Cache.KERNELS_MET)
 
 
 def test_what_is_patiently_asked_for_is_made_at_once() -> None:

@@ -11,10 +11,11 @@ from functools import cache
 from time import time
 from typing import Any, NamedTuple
 
+from alight._src.base.caches import Cache, register
 from alight._src.store import default_store
 from alight.device import Reason
 
-__all__ = ["Loss", "forget", "keep", "lost", "made", "saves_little", "used"]
+__all__ = ["Loss", "keep", "lost", "made", "saves_little", "used"]
 
 _KIND, _KEY = "met", "groups"
 
@@ -92,13 +93,6 @@ def keep() -> None:
         default_store().write(_KIND, _KEY, _merged({}, {}), _merged)
 
 
-def forget() -> None:
-    """Know nothing any more of what was met, here or before."""
-    for known in (_lost, _made, _used, _little):
-        known.clear()
-    _earlier.cache_clear()
-
-
 def _merged(old: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
     groups = {group: row for group, row in old.items() if group not in _used}
     now = time()
@@ -118,3 +112,8 @@ def _earlier() -> dict[str, _Earlier]:
     # Read once: a process goes by what was known when it began.
     found = default_store().read(_KIND, _KEY) or {}
     return {g: _Earlier(row["lost_seconds"], row.get("vain", 0)) for g, row in found.items()}
+
+
+for _known in (_lost, _made, _used, _little):
+    register(Cache.KERNELS_MET, _known.clear)
+register(Cache.KERNELS_MET, _earlier.cache_clear)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Never, TypeVar, cast, overload
 from weakref import WeakSet
 
 from alight._src.adapt.first_plan import plan_at_once
+from alight._src.base.caches import Cache, register
 from alight._src.config.schema import truth
 from alight._src.jit.call_phases import SETTLED
 from alight._src.jit.call_signature import describe
@@ -24,7 +25,6 @@ from alight._src.jit.scope import as_jitted
 from alight._src.jit.site import Site
 from alight._src.jit.specializations import States
 from alight._src.log.call_site import owned
-from alight._src.run import evaluate
 
 __all__ = ["Jitted", "as_jitted", "jit"]
 
@@ -134,7 +134,7 @@ def _forget_all() -> None:
         jitted.forget()
 
 
-evaluate.forgetting.append(_forget_all)
+register(Cache.JITTED, _forget_all)
 
 
 @overload

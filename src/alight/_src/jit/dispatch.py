@@ -28,7 +28,7 @@ from typing import Any
 
 from alight._core import recording_errstate
 from alight._core.guard import by_position
-from alight._src.adapt.kernel_trial import FOREGROUND
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy, policy
 from alight._src.fp_warnings.errstate import modes_here
@@ -104,8 +104,8 @@ class Dispatching(Answering):
             return self._body(args, kwargs)
         began = perf_counter()
         result = self._numpy(args, kwargs)
-        site.ran_theirs(perf_counter() - began)
-        if len(site.theirs) > 1 and site.phase not in OURS:
+        site.ran_numpy(perf_counter() - began)
+        if len(site.numpy_seconds) > 1 and site.phase not in OURS:
             missed = Missed(args, kwargs, described, learned, site)
             self.answer_with_numpy(missed, again=site.phase not in NUMPYS)
         return result
@@ -140,13 +140,15 @@ class Dispatching(Answering):
         site = missed.site
         began = perf_counter()
         result = self._numpy(missed.args, missed.kwargs)
-        site.ran_theirs(perf_counter() - began)
+        site.ran_numpy(perf_counter() - began)
         if way is Way.NUMPY_TOLD:
             for lacks in site.lacks:
                 evaluate.ran_without(lacks)
         # While laps are run each call comes here: one a call.
         elif (
-            site.laps is None and len(site.theirs) > 1 and (way is not Way.TURNS or site.puts_off())
+            site.race is None
+            and len(site.numpy_seconds) > 1
+            and (way is not Way.TURNS or site.puts_off())
         ):
             self.answer_with_numpy(missed, again=way is not Way.NUMPY)
         return result
@@ -176,13 +178,13 @@ class Dispatching(Answering):
         if cold and site.programs:
             FOREGROUND.trace_seconds = min(FOREGROUND.trace_seconds, seconds)
         # A run in which NumPy stood in for a kernel that is still being made is no run of ours yet.
-        site.ran_ours(seconds, cold=cold or stood_in.times != before)
+        site.ran_alight(seconds, cold=cold or stood_in.times != before)
         # Where NumPy is timed beside ours, ours runs whoever is faster: to count that as measuring
         # would put off the very run that ends it.
-        if site.theirs and site.bits is Bits.SAME:
-            FOREGROUND.spent_seconds += max(0.0, seconds - site.theirs[0])
+        if site.numpy_seconds and site.bits is Bits.SAME:
+            FOREGROUND.spent_seconds += max(0.0, seconds - site.numpy_seconds[0])
         if program is not None and not program.once and site.wants_shadow():
-            site.ran_theirs(self.shadow(program, missed.args, missed.kwargs))
+            site.ran_numpy(self.shadow(program, missed.args, missed.kwargs))
         return result
 
     def _on_arrays(self, args: tuple[Any, ...]) -> Any:

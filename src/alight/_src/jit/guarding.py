@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 
 from alight._core import POLICY
 from alight._core.guard import CallGuard, Entry
-from alight._src.adapt.kernel_trial import FOREGROUND
+from alight._src.adapt.contest import Contender
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
 from alight._src.jit.call_phases import RACES, Phase
@@ -26,7 +27,7 @@ from alight._src.jit.guard_entries import (
     watch_entry,
 )
 from alight._src.jit.host_program import HostProgram, Launchable
-from alight._src.jit.site import LAPS, Laps, Site
+from alight._src.jit.site import KERNEL_RULES, KernelRace, Site
 from alight._src.jit.specializations import Learned
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
@@ -89,11 +90,11 @@ class Answering(CallGuard):
         if not all(map(_at_hand, launchable.steps)):
             return
         # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
-        lost = site.phase is Phase.PLAN_LEADS
-        theirs = site.theirs[0] if site.theirs else site.last_seconds
-        laps, under = site.laps, POLICY.get()
-        if laps is None or laps.left(program):
-            racing = 2 * LAPS * (site.ours[0] if lost else theirs)
+        plan_seconds = site.alight_seconds[0] if site.phase is Phase.PLAN_LEADS else None
+        numpy_seconds = site.numpy_seconds[0] if site.numpy_seconds else site.last_seconds
+        race, under = site.race, POLICY.get()
+        if race is None or race.left(program):
+            racing = 2 * KERNEL_RULES.laps * (plan_seconds or numpy_seconds)
             # Either it stays within what measuring may take, or the calls have by now taken as
             # long.
             if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
@@ -101,36 +102,35 @@ class Answering(CallGuard):
             entry = self._entry_of(missed, program, launchable)
             if entry is None:
                 return
-            laps = site.laps = Laps(program, under, entry)
-        elif laps.program is not program:
+            race = site.race = KernelRace(program, under, entry)
+        elif race.program is not program:
             return
-        before, began = FOREGROUND.spent_seconds, perf_counter()
-        # One lap a call: all at once, a call would take ten times as long. And in turns: what
-        # disturbs the machine for a while disturbs both.
-        if not lost and len(laps.numpy) <= len(laps.kernel):
-            laps.numpy.append(self.shadow(program, args, kwargs))
-            FOREGROUND.spent_seconds = before + perf_counter() - began
-            return
-        if laps.under is not under:  # one that says the same, made anew
-            made = self._entry_of(missed, program, launchable)
-            if made is None:
+        if plan_seconds is not None:
+            race.against_plan(plan_seconds)
+        contest = race.contest
+        # One lap a call: all at once, a call would take ten times as long.
+        with FOREGROUND.measuring():
+            if contest.turn() is Contender.NUMPY:
+                contest.lap(Contender.NUMPY, self.shadow(program, args, kwargs))
                 return
-            laps.under, laps.entry = under, made
-        entry = laps.entry
-        laps.kernel.append(_lap(entry, args))
-        FOREGROUND.spent_seconds = before + perf_counter() - began
-        numpy_seconds = theirs if lost else min(laps.numpy)
-        beaten = site.ours[0] if lost else numpy_seconds
-        if not laps.over(beaten):
+            if race.under is not under:  # one that says the same, made anew
+                made = self._entry_of(missed, program, launchable)
+                if made is None:
+                    return
+                race.under, race.entry = under, made
+            contest.lap(Contender.KERNELS, _lap(race.entry, args))
+        winner = contest.winner()
+        if winner is None:
             return
-        seconds = min(laps.kernel)
-        site.raced(seconds < beaten)
+        site.raced(winner is Contender.KERNELS)
         if site.phase is Phase.ON_KERNELS:
-            entry.take()
+            race.entry.take()
             program.plan = plan  # the same bits from now on, also where the guard hands over
-            decisions = measured(launchable, numpy_seconds, seconds)
-            watch_entry(entry, launchable, decisions, program.site)
-            self.answer(missed.learned, site, entry)
+            if plan_seconds is None:
+                numpy_seconds = contest.best(Contender.NUMPY)
+            decisions = measured(launchable, numpy_seconds, contest.best(Contender.KERNELS))
+            watch_entry(race.entry, launchable, decisions, program.site)
+            self.answer(missed.learned, site, race.entry)
 
     def launch_directly(self, missed: Missed, program: HostProgram) -> None:
         """Let the guard launch a program whose own plan is generated kernels."""
@@ -174,7 +174,7 @@ class Answering(CallGuard):
         if answer is not None and site.phase is not Phase.ON_KERNELS:
             calls, seconds = answer.take()
             if calls:
-                site.ran_theirs(seconds / calls, calls)
+                site.ran_numpy(seconds / calls, calls)
 
     def put_back(self, entry: Entry | None) -> None:
         """Have the guard try an entry again that has gone for others: no call that it answers comes
@@ -196,7 +196,7 @@ class Answering(CallGuard):
             return
         left = -1
         if again:
-            left = max(1, int(_ASK_SECONDS / max(missed.site.theirs[0], 1e-9)))
+            left = max(1, int(_ASK_SECONDS / max(missed.site.numpy_seconds[0], 1e-9)))
         wide = missed.learned.all_numpys(missed.site.kind)
         pattern = call_pattern(missed.args, missed.described.arrays if wide else ())
         entry = call_entry(self.__wrapped__, pattern, left, missed.learned.proof.lookups)

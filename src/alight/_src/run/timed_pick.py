@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alight._src.adapt import planner_facts
+from alight._src.base.caches import Cache, register
 from alight._src.base.failures import failures
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
@@ -16,12 +17,13 @@ from alight._src.run import kernels
 from alight.backends import registry
 from alight.backends.machine import host_memory
 
-__all__ = ["forget", "measured", "timed"]
+__all__ = ["measured", "timed"]
 
 # A group's arrays are made anew to time it; with those of the program they must fit in memory.
 _SHARE_OF_MEMORY = 8
 
 _known: dict[tuple[str, str, str], Estimate | None] = {}
+register(Cache.TIMINGS, _known.clear)
 
 
 def timed(group: Group, device: str, implementation: str) -> Estimate | None:
@@ -31,11 +33,6 @@ def timed(group: Group, device: str, implementation: str) -> Estimate | None:
     if key not in _known:
         _known[key] = _timed(group, device, implementation)
     return _known[key]
-
-
-def forget() -> None:
-    """Drop all that was timed."""
-    _known.clear()
 
 
 def _timed(group: Group, device: str, implementation: str) -> Estimate | None:
