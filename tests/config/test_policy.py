@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +16,15 @@ from alight._src.base.caches import Cache, forget
 from alight._src.config.loading import load
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
+from alight._src.measure.probes import Bench, Probe
+from alight._src.measure.timing import Timing
 from alight._src.plan.place import make_plan
-from alight._src.plan.plan import Estimate, Facts, LaunchStep
+from alight._src.plan.plan import Estimate, Facts, LaunchStep, Spot
 from alight._src.run import timed_pick
 from alight.backends import registry
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu.adapters import preferred
-from alight.device import Device, Reason, Support
+from alight.device import Device, Reason, Support, Unsupported
 from alight.errors import ConfigError
 from graphs import F8, Builder, make_layout
 from programs import assert_close
@@ -130,16 +132,17 @@ def test_picking_by_time_needs_no_profile_and_takes_the_faster(
     assert all(
         estimate is not None and set(estimate.terms) == {"measured"} for estimate in found.values()
     )
-    assert len(timed_pick._known) == 2
+    (known,) = timed_pick._known.values()
+    assert set(known) == {("cpu", "numpy"), ("cpu", "generated")}
 
 
 def test_a_group_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     forget(Cache.TIMINGS)
     calls = []
 
-    def timed(group: Group, device: str, implementation: str) -> Estimate:
-        calls.append(implementation)
-        return alike(group, device, implementation)
+    def timed(group: Group, spots: Sequence[Spot]) -> dict[Spot, Estimate | None]:
+        calls.extend(spots)
+        return {spot: alike(group, *spot) for spot in spots}
 
     monkeypatch.setattr(timed_pick, "_timed", timed)
     forget(Cache.PLANS)
@@ -147,7 +150,31 @@ def test_a_group_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(3):
             np.asarray(work(alight.asarray(np.ones(5000))))
             forget(Cache.PLANS)
-    assert sorted(calls) == ["generated", "numpy"]
+    assert sorted(calls) == [("cpu", "generated"), ("cpu", "numpy")]
+
+
+def test_candidates_are_timed_in_turns_and_who_fails_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forget(Cache.TIMINGS)
+    order: list[str] = []
+
+    def time(bench: Any, probe: Probe, seconds: float) -> Timing:
+        order.append(f"{bench.device.id}:{probe.implementation}")
+        if bench.device.id != "cpu":
+            raise Unsupported("no such thing")
+        return Timing(1.0 + len(order), 1.0, 9.0, 5)
+
+    monkeypatch.setattr(Bench, "time", time)
+    registry.device("sim:0")
+    with alight.policy(pick="measure", floor=0, devices=["cpu", "sim:0"]), LOG.forgetting():
+        np.asarray(alight.asarray(np.ones(5000)) * 3.0)
+        (record,) = LOG.snapshot().records
+    sims = [name for name in order if name.startswith("sim")]
+    assert len(sims) == len(set(sims)) > 0
+    assert [name for name in order if name not in sims] == ["cpu:numpy", "cpu:generated"] * 3
+    took = {c.implementation: c.estimate for c in record.decision.candidates if c.device == "cpu"}
+    assert took["numpy"] is not None and took["numpy"].seconds == 2.0
 
 
 def test_only_what_is_not_reproducible_changes_its_bits(slow_host: None) -> None:

@@ -26,7 +26,7 @@ from alight._src.jit.decorator import as_jitted
 from alight._src.measure.probes import Bench
 from alight._src.measure.timing import QUANTILE, Pace, quantile
 from alight._src.plan.choose import group_key, operation
-from alight._src.plan.plan import Decision, LaunchStep, Plan, Step
+from alight._src.plan.plan import Decision, LaunchStep, Plan, Spot, Step
 from alight._src.plan.plan_cost import account
 from alight._src.record.conversions import asarray
 from alight._src.run import evaluate, residency, timed_pick
@@ -39,7 +39,6 @@ SCHEMA = 1
 
 Row = dict[str, Any]
 Case = tuple[str, int, str]  # program, elements, dtype
-Spot = tuple[str, str]  # device, implementation
 
 # Rounds over the places of a program. The 20 % quantile of fifteen is the fourth best.
 _ROUNDS = 15

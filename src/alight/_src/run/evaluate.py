@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
 from time import perf_counter
@@ -41,7 +41,7 @@ from alight.errors import UnsupportedOnDevice
 
 if TYPE_CHECKING:
     from alight._src.ir.group import Graph, Group
-    from alight._src.plan.plan import Estimate, Facts, Foregone, Plan
+    from alight._src.plan.plan import Estimate, Facts, Foregone, Plan, Spot
     from alight._src.plan.size_classes import Cuts
     from alight._src.run.execute import WriteOrder
 
@@ -403,7 +403,7 @@ def _held(leaf: Leaf) -> frozenset[str]:
     return spaces
 
 
-def _timed() -> Callable[[Group, str, str], Estimate | None]:
+def _timed() -> Callable[[Group, Sequence[Spot]], Mapping[Spot, Estimate | None]]:
     from alight._src.run.timed_pick import timed  # late: it brings the probes of calibration
 
     return timed
