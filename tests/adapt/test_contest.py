@@ -49,7 +49,9 @@ def test_ways_take_turns_and_the_quickest_laps_are_kept() -> None:
         ([1.0, 1.0, 1.0], [math.inf] * 3, "old"),  # could not be run
     ],
 )
-def test_a_contest_is_won_by_the_way_that_is_clearly_quicker(old: list[float], new: list[float], winner: str | None) -> None:
+def test_the_way_that_is_clearly_quicker_wins(
+    old: list[float], new: list[float], winner: str | None
+) -> None:
     assert contest(old=old, new=new).winner() == winner
 
 

@@ -14,8 +14,8 @@ from alight._src.adapt.foreground import FOREGROUND, ForegroundBudget
 from alight._src.ir.ops import OPS
 from alight._src.jit.call_phases import Phase
 from alight._src.jit.decorator import Jitted
-from alight._src.jit.site import Site
-from alight._src.jit.specializations import EXACT_SITES
+from alight._src.jit.function_states import EXACT_KINDS
+from alight._src.jit.specialization import Specialization
 from alight._src.run import kernels
 from preferring import be_generated
 
@@ -31,8 +31,8 @@ def repeated(x: Any, y: Any, times: int) -> Any:
 
 def lose(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every run of alight's way take a minute: NumPy wins."""
-    ran = Site.ran_alight
-    monkeypatch.setattr(Site, "ran_alight", lambda self, _, cold: ran(self, 60.0, cold))
+    ran = Specialization.ran_alight
+    monkeypatch.setattr(Specialization, "ran_alight", lambda self, _, cold: ran(self, 60.0, cold))
 
 
 def missed(jitted: Any, calls: Any, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -67,8 +67,8 @@ def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same
     for _ in range(40):
         jitted(16)
         kernels.settle()
-    (site,) = jitted._sites.values()
-    assert (site.phase, jitted.settled) == (Phase.ON_NUMPY, True), site.why
+    (kind,) = jitted._specializations.values()
+    assert (kind.phase, jitted.settled) == (Phase.ON_NUMPY, True), kind.why
     assert missed(jitted, [(16,)] * 10, monkeypatch) == 0
 
 
@@ -103,8 +103,8 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     for _ in range(6):
         for got, wanted in zip(jitted(64), want, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=limit, atol=0.0)
-    (site,) = jitted._sites.values()
-    assert (site.phase, site.alight_seconds) == (Phase.TRACED, []) and site.numpy_seconds
+    (kind,) = jitted._specializations.values()
+    assert (kind.phase, kind.alight_seconds) == (Phase.TRACED, []) and kind.numpy_seconds
 
 
 def test_ever_new_lengths_that_are_numpys_are_answered_without_a_look(
@@ -113,7 +113,7 @@ def test_ever_new_lengths_that_are_numpys_are_answered_without_a_look(
     monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     lose(monkeypatch)
     rng = np.random.default_rng(0)
-    calls = [(*rng.random((2, n)), n) for n in range(32, 64 + EXACT_SITES)]
+    calls = [(*rng.random((2, n)), n) for n in range(32, 64 + EXACT_KINDS)]
     jitted: Any = alight.jit(repeated)
     for _ in range(8):
         for args in calls:
@@ -218,12 +218,14 @@ def test_other_threads_may_meet_new_kinds_of_call_meanwhile() -> None:
 
     class Met:
         def __eq__(self, other: object) -> bool:
-            learned.sites[object()] = Site()  # as another thread, between two comparisons
+            learned.specializations[object()] = (
+                Specialization()
+            )  # as another thread, between two comparisons
             return False
 
         __hash__ = None  # type: ignore[assignment]
 
-    learned.sites[0] = Site(kind=Met())
-    learned.sites[1] = Site(kind=Met())
+    learned.specializations[0] = Specialization(sizes=Met())
+    learned.specializations[1] = Specialization(sizes=Met())
     assert not learned.all_numpys("other")
-    assert len(learned.sites) == 4
+    assert len(learned.specializations) == 4

@@ -29,7 +29,7 @@ from alight._src.jit.host_program import HostProgram
 from alight._src.jit.trace import Trace
 from alight._src.plan.plan import Foregone
 
-__all__ = ["KERNEL_RULES", "PROGRAMS", "Bits", "KernelRace", "Site"]
+__all__ = ["KERNEL_RULES", "PROGRAMS", "Bits", "KernelRace", "Specialization"]
 
 # How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every
 # call would trace at every call; a handful of alternating settings is what real callers have.
@@ -99,17 +99,17 @@ _PLAIN = frozenset(Way) - {Way.NUMPY_FOR_NOW, Way.WHEN_MADE, Way.TURNS}
 _changing = renewed(globals(), "_changing", threading.RLock)
 
 
-class Site:
+class Specialization:
     """One kind of call of one function: its phase, how long each way took, and its programs."""
 
     __slots__ = (
-        "bits", "contest", "kind", "lacks", "last_seconds", "phase", "programs", "race",
+        "bits", "contest", "lacks", "last_seconds", "phase", "programs", "race", "sizes",
         "spent_seconds", "tries",
     )  # fmt: skip
 
-    def __init__(self, phase: Phase = Phase.COLD, kind: Any = None) -> None:
+    def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None) -> None:
         self.phase = phase
-        self.kind = kind  # how large its arguments are, in powers of two
+        self.sizes = sizes  # how large its arguments are, in powers of two
         self.bits = Bits.SAME
         self.contest = Contest((_NUMPY, _PLAN), PLAN_RULES)
         self.spent_seconds = 0.0  # all that went into calls of this kind
