@@ -25,7 +25,7 @@ from alight._src.store import default_store, digest
 from alight.backends.registry import device
 from alight.device import HOST_DEVICE, Reason
 
-__all__ = ["Phase", "RegressionGuard", "demoted", "guard_of"]
+__all__ = ["GuardPhase", "RegressionGuard", "demoted", "guard_of"]
 
 # A kernel stays unless NumPy is clearly quicker: to go back on it costs as much as it may gain.
 _RULES = Rules(laps=3, least_laps=3, margin=CLEAR)
@@ -85,7 +85,7 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {"groups": sorted({*old["groups"], *new["groups"]})[:_KEPT]}
 
 
-class Phase(Enum):
+class GuardPhase(Enum):
     """How far a kernel's contest is."""
 
     ALONE = auto()  # the kernel has its laps first, and needs no others where it is quick
@@ -106,7 +106,7 @@ class RegressionGuard:
         self.decision = decision
         self.predicted_seconds = predicted_seconds
         self.contest = Contest((Contender.KERNELS, Contender.NUMPY), _RULES)
-        self.phase = Phase.ALONE
+        self.phase = GuardPhase.ALONE
         self.beside = beside
 
     @property
@@ -122,12 +122,12 @@ class RegressionGuard:
     @property
     def is_over(self) -> bool:
         """Tell whether it is known who has the runs to come."""
-        return self.phase in (Phase.KEPT, Phase.LOST)
+        return self.phase in (GuardPhase.KEPT, GuardPhase.LOST)
 
     @property
     def wants_shadow(self) -> bool:
         """Tell whether NumPy should be timed now, beside the kernel."""
-        if self.phase is not Phase.BESIDE:
+        if self.phase is not GuardPhase.BESIDE:
             return False
         timed = self.contest.seconds[Contender.NUMPY]
         return FOREGROUND.allows(timed[0] if timed else self.predicted_seconds)
@@ -139,8 +139,8 @@ class RegressionGuard:
         if way is Contender.KERNELS:
             if len(contest.seconds[way]) == _RULES.laps:
                 quick = self.kernel_seconds <= self.predicted_seconds
-                after = Phase.BESIDE if self.beside else Phase.IN_TURNS
-                self.phase = Phase.KEPT if quick else after
+                after = GuardPhase.BESIDE if self.beside else GuardPhase.IN_TURNS
+                self.phase = GuardPhase.KEPT if quick else after
             return False
         winner = contest.winner()
         if winner is None:
@@ -150,7 +150,7 @@ class RegressionGuard:
             _learn(self.decision.group)
         elif lost and len(_lost) < _KEPT:
             _lost.add(self.decision.group)
-        self.phase = Phase.LOST if lost and not self.beside else Phase.KEPT
+        self.phase = GuardPhase.LOST if lost and not self.beside else GuardPhase.KEPT
         return lost
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from alight._core import OPERANDS, Data, Direct, Layout, Value
 from alight._src.adapt.contest import Contender
 from alight._src.adapt.foreground import FOREGROUND
-from alight._src.adapt.regression_guard import Phase, guard_of
+from alight._src.adapt.regression_guard import GuardPhase, guard_of
 from alight._src.base.caches import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
@@ -266,12 +266,12 @@ class Ready:
         """Return what runs the step now: itself, or NumPy while its kernel is being made, while
         NumPy is timed, and where the kernel has lost."""
         guard = self.guard
-        if guard is not None and guard.phase is Phase.LOST:
+        if guard is not None and guard.phase is GuardPhase.LOST:
             return self.on_host()
         if self.kernel is None and self.compiled(self.patience) is None:
             return self.on_host()
         if guard is not None and not guard.is_over:
-            return self.on_host() if guard.phase is Phase.IN_TURNS else self
+            return self.on_host() if guard.phase is GuardPhase.IN_TURNS else self
         self.plainly = True
         return self
 
@@ -300,7 +300,7 @@ class Ready:
             with FOREGROUND.measuring(), unheard():
                 _, seconds, _ = other.submit(places, frozenset(), [])
         except failures():
-            guard.phase = Phase.KEPT  # there is nothing to compare with
+            guard.phase = GuardPhase.KEPT  # there is nothing to compare with
             return
         if other.ran and seconds is not None:  # a first run touches memory anew
             self.tried(seconds, other, site)
@@ -317,7 +317,7 @@ class Ready:
         if self.kernel is None:
             reason = kernels.missing(self.where, self.step.group, self.step.schedule)
         else:
-            lost = self.guard is not None and self.guard.phase is Phase.LOST
+            lost = self.guard is not None and self.guard.phase is GuardPhase.LOST
             reason = Reason.DEMOTED if lost else Reason.TRIAL
         if reason not in self.elsewhere:
             self.elsewhere[reason] = replace(
