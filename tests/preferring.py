@@ -6,7 +6,7 @@ import pytest
 
 from alight._src.adapt import planner_facts
 from alight._src.adapt.regression_guard import RegressionGuard
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.ir.group import Group
 from alight._src.plan.plan import Estimate
 from alight._src.run import prepared_step

@@ -19,7 +19,7 @@ import pytest
 
 import alight.backends.registry
 import alight.errors
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.store import SCHEMA
 from alight.backends import known_devices
 

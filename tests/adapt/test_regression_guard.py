@@ -12,7 +12,7 @@ import pytest
 import alight
 from alight._src.adapt import planner_facts, regression_guard
 from alight._src.adapt.foreground import ForegroundBudget
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import Estimate

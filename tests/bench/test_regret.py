@@ -18,7 +18,7 @@ import pytest
 
 from alight._core import floor
 from alight._src.adapt import planner_facts
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.bench import calibration, regret
 from alight._src.bench.command import run_regret
 from alight._src.bench.judged import figures, text

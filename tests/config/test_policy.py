@@ -12,7 +12,7 @@ import pytest
 import alight
 from alight._src.adapt import planner_facts
 from alight._src.adapt.regression_guard import guard_of
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.config.loading import load
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG

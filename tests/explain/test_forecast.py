@@ -13,7 +13,7 @@ import pytest
 
 import alight
 from alight._src.adapt import planner_facts
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.explain.dry_run import requests_of
 from alight._src.explain.forecast import Forecast
 from alight._src.run import evaluate

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 from alight._src.adapt import planner_facts
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.ir.group import Group
 from alight._src.plan.choose import group_key
 from alight._src.plan.plan import Estimate

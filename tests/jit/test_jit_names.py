@@ -26,7 +26,7 @@ from numpy import zeros as own_zeros
 
 import alight
 from alight._src.adapt.foreground import ForegroundBudget
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.config.loading import policy
 from alight._src.jit import globals_rewrite
 from alight._src.jit.bytecode import Step, instructions

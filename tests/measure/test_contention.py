@@ -19,7 +19,7 @@ import pytest
 import alight
 from alight._src.adapt import lazy_devices, planner_facts, recalibrate
 from alight._src.adapt.lazy_devices import standing
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.bench.calibration import measured
 from alight._src.cli import doctor
 from alight._src.cli.commands import main

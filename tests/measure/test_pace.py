@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from alight._src.adapt import recalibrate
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.cli.commands import main
 from alight._src.cli.doctor import stored_profiles
 from alight._src.explain.calibration_text import take_over

@@ -22,7 +22,7 @@ import pytest
 
 from alight._src.adapt import planner_facts, recalibrate
 from alight._src.adapt.foreground import FOREGROUND
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.originals import ENVIRONMENT
 from alight._src.measure import profiles
 from alight._src.measure import spot_check as canaries

@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 
 import alight
 from alight import _core
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run import evaluate

@@ -19,7 +19,7 @@ import pytest
 
 from alight._core import Data, Layout, layout_of, make_layout
 from alight._src.adapt import planner_facts
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.originals import ENVIRONMENT
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS

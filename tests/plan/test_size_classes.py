@@ -12,7 +12,7 @@ import pytest
 
 import alight
 from alight._core import Layout, make_layout
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.ir.crossed import LEAST_WIDTH
 from alight._src.ir.group import Graph, Group, GroupKind
 from alight._src.ir.rewrite import rewrite

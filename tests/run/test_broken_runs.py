@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.run.watched_backends import following
 from alight.backends import registry
 from alight.backends.base import Copy, Launch, Operand

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.config import loading
 from alight._src.jit.lease import Lease
 from alight._src.plan.plan import WriteStep

@@ -12,7 +12,7 @@ import pytest
 
 import alight
 from alight._core import Data, layout_of
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.log.decisions import LOG
 from alight._src.run import eviction, residency
 from alight._src.run.eviction import FRESH, Kept

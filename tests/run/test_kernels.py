@@ -16,7 +16,7 @@ import pytest
 
 import alight
 from alight._src.adapt import tier_up
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.config.loading import policy
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG

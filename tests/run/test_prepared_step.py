@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.log.decisions import LOG
 from alight._src.run import prepared_step
 from fuzzing.program import run as run_program

@@ -11,7 +11,7 @@ import pytest
 
 import alight
 from alight._core import make_layout
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.log.decisions import LOG

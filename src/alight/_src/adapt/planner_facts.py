@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from alight._src.base.apart import bring
 from alight._src.base.at_exit import when_over
-from alight._src.base.caches import Cache, register
+from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.ir.op import Kind

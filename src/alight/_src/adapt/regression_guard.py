@@ -16,7 +16,7 @@ from alight._src.adapt.contest import CLEAR, Contender, Contest, Rules
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.at_exit import when_over
-from alight._src.base.caches import Cache, register
+from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.ir.group import same_bits
 from alight._src.plan.choose import host_implementation

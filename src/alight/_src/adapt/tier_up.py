@@ -11,7 +11,7 @@ from functools import cache
 from time import time
 from typing import Any, NamedTuple
 
-from alight._src.base.caches import Cache, register
+from alight._src.base.cache_registry import Cache, register
 from alight._src.store import default_store
 from alight.device import Reason
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from alight._src.base.caches import Cache, forget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.explain import calibration_text
 from alight._src.launch.program import failing_in_words
 

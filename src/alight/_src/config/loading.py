@@ -15,7 +15,7 @@ from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeVar, cast
 
 from alight._core import POLICY
-from alight._src.base.caches import Cache, register
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.config.policy import Policy, amended
 from alight._src.config.schema import (

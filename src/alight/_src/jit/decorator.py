@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Never, TypeVar, cast, overload
 from weakref import WeakSet
 
 from alight._src.adapt.first_plan import plan_at_once
-from alight._src.base.caches import Cache, register
+from alight._src.base.cache_registry import Cache, register
 from alight._src.config.schema import truth
 from alight._src.jit.call_phases import SETTLED
 from alight._src.jit.call_signature import describe

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from alight._core import Data, layout_of, make_layout
-from alight._src.base.caches import Cache, register
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.base.shortage import is_shortage

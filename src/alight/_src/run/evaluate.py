@@ -28,7 +28,7 @@ from alight._core import (
 )
 from alight._src.adapt import planner_facts, recalibrate
 from alight._src.base.apart import bring
-from alight._src.base.caches import Cache, forget, register
+from alight._src.base.cache_registry import Cache, forget, register
 from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy, policy
 from alight._src.config.schema import HOST_DEVICE

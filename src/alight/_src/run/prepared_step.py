@@ -13,7 +13,7 @@ from alight._core import OPERANDS, Data, Direct, Layout, Value
 from alight._src.adapt.contest import Contender
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.regression_guard import GuardPhase, guard_of
-from alight._src.base.caches import Cache, register
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.base.originals import np

@@ -9,7 +9,7 @@ from typing import Any
 
 from alight._src.adapt import planner_facts
 from alight._src.adapt.contest import Contest, Rules
-from alight._src.base.caches import Cache, register
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from alight._core import Data, Layout
-from alight._src.base.caches import Cache, register
+from alight._src.base.cache_registry import Cache, register
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.log.decisions import LOG

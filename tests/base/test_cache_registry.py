@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.base import caches
-from alight._src.base.caches import RESTS_ON, Cache, forget, register
+from alight._src.base import cache_registry
+from alight._src.base.cache_registry import RESTS_ON, Cache, forget, register
 from alight._src.config.loading import current_policy
 
 
@@ -20,7 +20,7 @@ from alight._src.config.loading import current_policy
 def resets(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Cache]]:
     """Return the caches that were reset, in order, of which nothing real is."""
     done: list[Cache] = []
-    monkeypatch.setattr(caches, "_resets", {cache: [] for cache in Cache})
+    monkeypatch.setattr(cache_registry, "_resets", {cache: [] for cache in Cache})
     for cache in Cache:
         register(cache, lambda cache=cache: done.append(cache))  # type: ignore[misc]
     yield done
@@ -60,11 +60,12 @@ def test_settings_take_everything_with_them(resets: list[Cache]) -> None:
 
 def test_every_cache_that_is_listed_registers() -> None:
     program = (
-        "from alight._src.base import caches\n"
+        "from alight._src.base import cache_registry\n"
         "import alight._src.run.timed_pick, alight._src.run.execute, alight._src.jit.decorator\n"
         "import alight._src.measure.verify_ops, alight._src.adapt.recalibrate\n"
         "import alight.backends.known_devices\n"
-        "print(*[cache.name for cache in caches.Cache if not caches._resets[cache]])"
+        "kept = cache_registry._resets\n"
+        "print(*[cache.name for cache, resets in kept.items() if not resets])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
