@@ -250,14 +250,15 @@ class Dispatching(Answering):
         function = self.__wrapped__
         running.way = "numpy"  # outside of the clock: it takes a tenth of a short call
         try:
-            with unheard() if program.warns else np.errstate(all="ignore"):
+            with (
+                FOREGROUND.measuring(),
+                unheard() if program.warns else np.errstate(all="ignore"),
+            ):
                 began = perf_counter()
                 function(*args, **kwargs)
-                seconds = perf_counter() - began
+                return perf_counter() - began
         finally:
             running.way = None
-        FOREGROUND.spent_seconds += seconds
-        return seconds
 
     def _body(
         self,

@@ -21,7 +21,7 @@ from alight._src.run import kernels
 from alight.backends import registry
 from alight.backends.machine import host_memory
 
-__all__ = ["measured", "timed"]
+__all__ = ["timed", "timer"]
 
 # A group's arrays are made anew to time it; with those of the program they must fit in memory.
 _SHARE_OF_MEMORY = 8
@@ -45,68 +45,52 @@ def timed(group: Group, spots: Sequence[Spot]) -> dict[Spot, Estimate | None]:
 
 
 def _timed(group: Group, spots: Sequence[Spot]) -> dict[Spot, Estimate | None]:
-    probes = {spot: probe for spot in spots if (probe := _probe(group, *spot)) is not None}
-    seconds = LEAST_SECONDS / _RULES.laps
+    contest = Contest(spots, _RULES)
+    timers = {spot: timer(group, *spot) for spot in spots}
 
     def lap(spot: Spot) -> float:
-        found = _attempted(probes[spot], seconds, *spot)
+        found = timers[spot](LEAST_SECONDS / _RULES.laps)
         if found is None:  # nor would it be otherwise in the laps to come
             contest.settle(spot, math.inf)
             return math.inf
         return found.seconds
 
-    contest = Contest(list(probes), _RULES)
-    if probes:
-        contest.run({spot: partial(lap, spot) for spot in probes})
+    contest.run({spot: partial(lap, spot) for spot in spots})
     found: dict[Spot, Estimate | None] = {}
-    for spot in spots:
-        laps = contest.seconds.get(spot, [math.inf])
-        best = laps[0]
-        if best < math.inf:
-            found[spot] = Estimate(best, best, laps[-1], {"measured": best})
+    for spot, laps in contest.seconds.items():
+        if laps[0] < math.inf:
+            found[spot] = Estimate(laps[0], laps[0], laps[-1], {"measured": laps[0]})
         else:
             found[spot] = planner_facts.estimate(group, *spot)
     return found
 
 
-def measured(group: Group, device: str, implementation: str) -> Timing | None:
-    """Return how long a group takes on a device, on data of its own; None where it cannot be run
-    apart from its program."""
-    probe = _probe(group, device, implementation)
-    return None if probe is None else _attempted(probe, LEAST_SECONDS, device, implementation)
-
-
-def _probe(group: Group, device: str, implementation: str) -> Callable[[float], Timing] | None:
-    """Return what times a group on a device for at least so many seconds."""
+def timer(group: Group, device: str, implementation: str) -> Callable[[float], Timing | None]:
+    """Return what takes so many seconds to tell how long a group takes on a device, on data of its
+    own; None where it cannot be run apart from its program."""
     graph = group.graph
     layouts = (*graph.inputs, *[graph.layout(number) for number in graph.outputs])
     reached = max([_reach(layout) for layout in graph.inputs], default=0)
     room = host_memory()[0] // _SHARE_OF_MEMORY
     backwards = any(stride < 0 for layout in layouts for stride in layout.strides)
-    if backwards or reached * len(layouts) > room:
-        return None
-    where = registry.device(device)
     bench: Bench | None = None
 
-    def time(seconds: float) -> Timing:
+    def time(seconds: float) -> Timing | None:
         nonlocal bench
-        if bench is None:
-            kernels.kernel(where, group, implementation)  # kept, for timing and for the program
-            bench = Bench(registry.backend_of(where), where, reached)
-        return bench.time(Probe(implementation, group), seconds)
+        if backwards or reached * len(layouts) > room:
+            return None
+        try:
+            if bench is None:
+                where = registry.device(device)
+                kernels.kernel(where, group, implementation)  # kept, for the program too
+                bench = Bench(registry.backend_of(where), where, reached)
+            return bench.time(Probe(implementation, group), seconds)
+        except failures() as error:  # made-up indices may lie outside; a driver may fail
+            what = f"timing {implementation} on {device}"
+            LOG.fallback(what, f"{type(error).__name__}: {error}", None)
+            return None
 
     return time
-
-
-def _attempted(
-    probe: Callable[[float], Timing], seconds: float, device: str, implementation: str
-) -> Timing | None:
-    try:
-        return probe(seconds)
-    except failures() as error:  # made-up indices may lie outside; a driver may fail
-        what = f"timing {implementation} on {device}"
-        LOG.fallback(what, f"{type(error).__name__}: {error}", None)
-        return None
 
 
 def _reach(layout: Any) -> int:
