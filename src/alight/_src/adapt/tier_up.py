@@ -7,6 +7,8 @@ than loading it takes is left on disk, or is never made.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cache
 from time import time
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ from alight._src.base.cache_registry import Cache, register
 from alight._src.store import default_store
 from alight.device import Reason
 
-__all__ = ["Loss", "keep", "lost", "made", "saves_little", "used"]
+__all__ = ["Loss", "keep", "lost", "made", "reason", "used"]
 
 _KIND, _KEY = "met", "groups"
 
@@ -39,70 +41,83 @@ class _Earlier(NamedTuple):
     vain: int
 
 
-# Seconds lost to NumPy in this process, by group; groups whose kernels were made or loaded
-# meanwhile, and those of them that ran; and groups that lose less than loading their kernels takes.
-_lost: dict[str, float] = {}
-_made: set[str] = set()
-_used: set[str] = set()
-_little: set[str] = set()
+class _Kernel(Enum):
+    MISSING = auto()
+    UNUSED = auto()  # it was made or loaded meanwhile
+    USED = auto()
+
+
+@dataclass(slots=True)
+class _Met:
+    """A group that this process met."""
+
+    lost_seconds: float = 0.0
+    reason: Reason = Reason.FIRST_TIME
+    kernel: _Kernel = _Kernel.MISSING
+
+
+_met: dict[str, _Met] = {}
 
 
 def lost(group: str, seconds: float, loading_seconds: float) -> Loss:
     """Note that not having a group's kernel has cost ``seconds`` more, and return what comes of it;
     the kernel would be loaded in ``loading_seconds``."""
-    before = _earlier().get(group)
-    here = _lost.get(group)
-    if here is None and len(_lost) >= _KEPT:  # its groups are all different: counts are no use
-        _lost.clear()
-    _lost[group] = now = (here or 0.0) + seconds
+    before, here = _earlier().get(group), _met.get(group)
+    if here is None and len(_met) >= _KEPT:  # its groups are all different: counts are no use
+        _met.clear()
+    met = _met[group] = here or _Met()
+    met.lost_seconds += seconds
     if before is None:
-        reason = Reason.FIRST_TIME if here is None else Reason.COMPILING
-        return Loss(now, reason)
-    if here is None:
+        pays = here is not None
+    elif here is None:
         # Once a process: it pays where the next one would wait for it to be loaded.
         pays = seconds >= loading_seconds
     else:
         # Several times: as programs loop there will be more. Where there were not, it waits until
         # this process alone has lost what loading takes; after each further vain one, twice that.
-        pays = not before.vain or now >= loading_seconds * 2.0 ** (before.vain - 1)
-    (_little.discard if pays else _little.add)(group)
-    reason = Reason.COMPILING if pays else Reason.SAVES_LITTLE
-    return Loss(now + before.lost_seconds, reason)
+        least = loading_seconds * 2.0 ** (before.vain - 1)
+        pays = not before.vain or met.lost_seconds >= least
+    why = Reason.FIRST_TIME if before is None else Reason.SAVES_LITTLE
+    met.reason = Reason.COMPILING if pays else why
+    return Loss(met.lost_seconds + (before.lost_seconds if before else 0.0), met.reason)
 
 
-def saves_little(group: str) -> bool:
-    """Tell whether a group's kernel is not to be had, since it saves less than loading it takes."""
-    return group in _little
+def reason(group: str) -> Reason:
+    """Return what came of the latest run without a group's kernel."""
+    return _met[group].reason if group in _met else Reason.FIRST_TIME
 
 
 def made(group: str) -> None:
     """Note that a group's kernel was made or loaded."""
-    if group in _lost or group in _earlier():
-        _made.add(group)
+    _note(group, _Kernel.UNUSED)
 
 
 def used(group: str) -> None:
     """Note that a group's kernel is about to run."""
-    if _lost.pop(group, None) is not None or group in _earlier():
-        _used.add(group)
+    _note(group, _Kernel.USED)
+
+
+def _note(group: str, kernel: _Kernel) -> None:
+    if group in _met or group in _earlier():
+        _met.setdefault(group, _Met()).kernel = kernel
 
 
 def keep() -> None:
     """Leave what this process met to those that come."""
-    if _lost or _made or _used:
+    if _met:
         default_store().write(_KIND, _KEY, _merged({}, {}), _merged)
 
 
 def _merged(old: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
-    groups = {group: row for group, row in old.items() if group not in _used}
-    now = time()
-    for group, seconds in _lost.items():
-        row = groups.get(group, {})
-        groups[group] = {
-            "lost_seconds": row.get("lost_seconds", 0.0) + seconds,
-            "met_at": now,
-            "vain": row.get("vain", 0) + (group in _made),
-        }
+    groups, now = dict(old), time()
+    for group, met in _met.items():
+        row = groups.pop(group, {})
+        if met.kernel is not _Kernel.USED:
+            groups[group] = {
+                "lost_seconds": row.get("lost_seconds", 0.0) + met.lost_seconds,
+                "met_at": now,
+                "vain": row.get("vain", 0) + (met.kernel is _Kernel.UNUSED),
+            }
     latest = sorted(groups, key=lambda group: groups[group]["met_at"])[-_KEPT:]
     return {group: groups[group] for group in latest}
 
@@ -114,6 +129,5 @@ def _earlier() -> dict[str, _Earlier]:
     return {g: _Earlier(row["lost_seconds"], row.get("vain", 0)) for g, row in found.items()}
 
 
-for _known in (_lost, _made, _used, _little):
-    register(Cache.KERNELS_MET, _known.clear)
+register(Cache.KERNELS_MET, _met.clear)
 register(Cache.KERNELS_MET, _earlier.cache_clear)

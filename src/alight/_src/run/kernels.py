@@ -110,8 +110,7 @@ def missing(where: Device, group: Group, schedule: Any = None) -> Reason:
     maker = _Maker(where, group, schedule)
     if maker.key in _made or maker.key in _failed or _background.has(maker.key):
         return Reason.COMPILING
-    little = tier_up.saves_little(maker.stored_as)
-    return Reason.SAVES_LITTLE if little else Reason.FIRST_TIME
+    return tier_up.reason(maker.stored_as)
 
 
 def settle() -> None:
