@@ -88,8 +88,9 @@ def reason(group: str) -> Reason:
 
 
 def made(group: str) -> None:
-    """Note that a group's kernel was made or loaded."""
-    _note(group, _Kernel.UNUSED)
+    """Note that a group's kernel was made or loaded, and not for who asked for it."""
+    if group not in _met or _met[group].kernel is _Kernel.MISSING:
+        _note(group, _Kernel.UNUSED)
 
 
 def used(group: str) -> None:

@@ -88,7 +88,9 @@ def _had(maker: _Maker, patience: float) -> Any:
             _background.add(maker.key, maker.quietly, in_time)
         return None
     made = maker.make()
-    tier_up.used(maker.stored_as)
+    if maker.key not in _used:
+        _used.add(maker.key)
+        tier_up.used(maker.stored_as)
     return made
 
 
@@ -183,7 +185,6 @@ class _Maker:
                 else:
                     LOG.count(kernels_compiled=1)
                 _made.add(self.key)
-                tier_up.made(self.stored_as)
             return found
 
     def keep(self, data: bytes) -> None:
@@ -195,6 +196,7 @@ class _Maker:
         """Make the kernel for later; an error belongs to who asks for it then."""
         try:
             self.make()
+            tier_up.made(self.stored_as)
         except failures() as error:
             if not is_shortage(error):  # else it can be made once that is over
                 _failed[self.key] = f"{type(error).__name__}: {error}"
@@ -290,6 +292,7 @@ class _Background:
 
 
 _made: set[str] = set()
+_used: set[str] = set()
 _failed: dict[str, str] = {}
 # Held while a kernel is made, and by a fork, so that no child is born with a compiler at work.
 _making = threading.RLock()
