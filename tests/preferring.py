@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from alight._src.adapt import kernel_trial, planner_facts
+from alight._src.adapt import planner_facts
+from alight._src.adapt.regression_guard import RegressionGuard
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.ir.group import Group
 from alight._src.plan.plan import Estimate
-from alight._src.run import evaluate, prepared_step
+from alight._src.run import prepared_step
 
 
 def be_generated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,6 +23,5 @@ def be_generated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepared_step.Ready, "patience", float("inf"))
     # No kernel takes as little as was predicted: all would be tried, and lose by the machine's mood
     # here and in the tests to come.
-    monkeypatch.setattr(kernel_trial.Trial, "numpys_turn", property(lambda self: False))
-    monkeypatch.setattr(kernel_trial.Trial, "wants_shadow", property(lambda self: False))
-    evaluate.forget_plans()
+    monkeypatch.setattr(RegressionGuard, "ran", lambda self, way, seconds: False)
+    forget(Cache.PLANS)

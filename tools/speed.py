@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from alight._core import layout_of
 from alight._src.codegen.llvm import object_code
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.measure.timing import laps
 from alight.backends.machine import cpu_model
 
 Array = np.ndarray[Any, Any]
@@ -55,16 +55,6 @@ def operands(op: Op, dtype: np.dtype[Any]) -> list[Array]:
     return [x.astype(dtype) for x in found]
 
 
-def least(run: Callable[[], object]) -> float:
-    """Return the least seconds of a few runs."""
-    best = float("inf")
-    for _ in range(RUNS):
-        began = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - began)
-    return best
-
-
 def measure(op: Op, dtype: np.dtype[Any]) -> dict[str, float]:
     """Return nanoseconds for an element, ours and NumPy's, and the seconds of the first compile."""
     inputs = operands(op, dtype)
@@ -82,8 +72,9 @@ def measure(op: Op, dtype: np.dtype[Any]) -> dict[str, float]:
     addresses = [int(a.__array_interface__["data"][0]) for a in (*inputs, *outputs)]
     ours = numpy = float("inf")
     for _ in range(TURNS):
-        ours = min(ours, least(lambda: kernel(addresses)))
-        numpy = min(numpy, least(lambda: op.reference(*inputs, out=tuple(outputs))))
+        ours = min(ours, laps(lambda: kernel(addresses), RUNS)[0])
+        plain = laps(lambda: op.reference(*inputs, out=tuple(outputs)), RUNS)
+        numpy = min(numpy, plain[0])
     each = 1e9 / COUNT
     return {
         "alight_ns": round(ours * each, 3),

@@ -35,6 +35,7 @@ class Reason(enum.StrEnum):
     DEMOTED = "demoted"
     FIRST_TIME = "first_time"
     COMPILING = "compiling"
+    SAVES_LITTLE = "saves_little"
     TRIAL = "trial"
 
 

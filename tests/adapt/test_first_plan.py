@@ -17,7 +17,8 @@ import pytest
 
 import alight
 from alight._core import ArrayBase, floor
-from alight._src.adapt import first_plan, recalibrate
+from alight._src.adapt import first_plan
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.api.stand_ins import numpy_namespace
 from alight._src.run import evaluate
 
@@ -32,7 +33,7 @@ def young(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(first_plan, "left_to_numpy", lambda: False)
     monkeypatch.setattr(first_plan, "_waited", [])
     # However slow the machine is, no wait ends before a test ends it.
-    monkeypatch.setattr(recalibrate, "BEGAN", time.perf_counter() + 1000.0)
+    monkeypatch.setattr(FOREGROUND, "began", time.perf_counter() + 1000.0)
     floor.scalars, floor.record_floor = True, LEAST
     yield numpy_namespace()
     floor.wait(0.0)
@@ -207,10 +208,10 @@ def test_a_short_script_on_a_calibrated_machine_is_numpys(tmp_path: Path, asked:
         """
         import sys, time
         from alight._src.adapt import first_plan
-        from alight._src.adapt import recalibrate as remeasure
+        from alight._src.adapt.foreground import FOREGROUND
         first_plan.is_host_stored = lambda: True
         first_plan.left_to_numpy = lambda: False
-        remeasure.BEGAN = time.perf_counter() + 1000.0  # however slow the machine is
+        FOREGROUND.began = time.perf_counter() + 1000.0  # however slow the machine is
         from alight.__main__ import main
         main()
         """

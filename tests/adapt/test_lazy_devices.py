@@ -19,6 +19,7 @@ import pytest
 
 import alight.backends.registry
 import alight.errors
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.store import SCHEMA
 from alight.backends import known_devices
 
@@ -456,12 +457,12 @@ def test_who_waits_after_a_failure_waits_ever_longer(
     monkeypatch.setattr(known_devices, "default_store", lambda: store)
     monkeypatch.setattr(known_devices, "time", lambda: now[0])
     monkeypatch.setattr(known_devices, "_is_installed", lambda kind: True)
-    known_devices.forget()
+    forget(Cache.RECALLED_DEVICES)
     support = Support(("generated",), frozenset(("float32",)))
     device = Device("far:0", "v", "n", "far:0", 1 << 30, False, support, {"operands": 3}, "1")
 
     def usable() -> bool:
-        known_devices.forget()
+        forget(Cache.RECALLED_DEVICES)
         ((found, _, reason),) = known_devices.recalled()
         assert found == device
         return not reason
@@ -486,7 +487,7 @@ def test_who_waits_after_a_failure_waits_ever_longer(
     assert not usable()
     known_devices.keep(device, Traces((sys.executable,), ("HOME",), ("wgpu_power",)))
     assert usable()
-    known_devices.forget()
+    forget(Cache.RECALLED_DEVICES)
 
 
 def test_a_profile_for_other_settings_of_the_machine_is_none(machine: Machine) -> None:
@@ -715,7 +716,7 @@ def test_settings_that_only_another_version_knows_look_unlike_any_of_here(
 
     monkeypatch.setattr(known_devices, "_is_installed", lambda kind: True)
     for looks, why in (((here, theirs), ""), ((theirs,), "setting of_another_version")):
-        monkeypatch.setattr(known_devices, "_recalled", None)
+        forget(Cache.RECALLED_DEVICES)
         monkeypatch.setattr(known_devices, "default_store", lambda looks=looks: Store(*looks))
         (found,) = known_devices.recalled()
         assert found.device.id == "far:0" and (why in found.reason if why else not found.reason)
@@ -765,7 +766,7 @@ def test_a_document_that_nobody_wrote_is_put_aside_and_the_rest_of_it_kept(
         part = part[name]
     part[(known_devices._key(devices[1]), *where)[-1]] = what
     store.write("device", known_devices.KEY, document)
-    known_devices.forget()
+    forget(Cache.RECALLED_DEVICES)
     with caplog.at_level("WARNING", logger="alight"):
         ((found, _, reason),) = known_devices.recalled()
     assert found == devices[0] and not reason
@@ -773,10 +774,10 @@ def test_a_document_that_nobody_wrote_is_put_aside_and_the_rest_of_it_kept(
     assert f"{known_devices.KEY}.json" in said and "Fix: `alight calibrate`" in said
     forms = [entry.form for entry in store.entries() if entry.key == known_devices.KEY]
     assert sorted(forms) == ["document", "quarantined"]
-    known_devices.forget()
+    forget(Cache.RECALLED_DEVICES)
     caplog.clear()
     assert [one.device for one in known_devices.recalled()] == [devices[0]] and not caplog.messages
     known_devices.keep(devices[1], Traces((sys.executable,)))
     known_devices.failed(devices[1], "why", for_good=False)
     assert len(known_devices.recalled()) == 2
-    known_devices.forget()
+    forget(Cache.RECALLED_DEVICES)

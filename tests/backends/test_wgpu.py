@@ -17,12 +17,12 @@ import pytest
 import alight
 from alight._core import Data, layout_of, make_layout
 from alight._src.adapt import planner_facts
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.codegen.common.source import DIALECTS, gap
 from alight._src.ir.ops import OPS, Kind, Op
 from alight._src.log.decisions import LOG, Snapshot
 from alight._src.measure import verify_ops
 from alight._src.plan.cost import Profile
-from alight._src.run import evaluate
 from alight.backends import driver_subprocess, registry
 from alight.backends.base import Copy, Launch, Operand
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
@@ -260,7 +260,7 @@ def test_by_itself_it_is_chosen_where_it_is_predicted_to_be_faster(
         assert np.array_equal(np.asarray(np.sqrt(alight.asarray(x)) + 1), np.sqrt(x) + 1)
     there = LOG.snapshot().since(before)
     assert (on_device(there) > 0) is faster, there
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def test_what_is_never_chosen_is_never_started() -> None:
@@ -292,16 +292,15 @@ def test_an_op_that_differs_is_a_gap_and_its_results_are_right(
     reason = verify_ops.doubt(forced, OPS["floor"], (F4, F4), 0)
     assert reason is not None and "NumPy has" in reason
     assert verify_ops.doubt(forced, OPS["ceil"], (F4, F4), 0) is None
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     x = np.linspace(-3, 3, 999, dtype=F4)
     assert np.array_equal(np.asarray(np.floor(alight.asarray(x)) + 1), np.floor(x) + 1)
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def test_a_verdict_outlives_the_process(forced: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     assert verify_ops.doubt(forced, OPS["trunc"], (F4, F4), 0) is None
-    monkeypatch.setattr(verify_ops, "_known", {})
-    monkeypatch.setattr(verify_ops, "_documents", {})
+    forget(Cache.VERIFIED_OPS)
 
     def never(*args: Any) -> str:
         raise AssertionError("it was asked again")

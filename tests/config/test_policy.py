@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +11,20 @@ import pytest
 
 import alight
 from alight._src.adapt import planner_facts
-from alight._src.adapt.kernel_trial import trial_of
+from alight._src.adapt.regression_guard import guard_of
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.config.loading import load
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
+from alight._src.measure.probes import Bench, Probe
+from alight._src.measure.timing import Timing
 from alight._src.plan.place import make_plan
-from alight._src.plan.plan import Estimate, Facts, LaunchStep
-from alight._src.run import evaluate, timed_pick
+from alight._src.plan.plan import Estimate, Facts, LaunchStep, Spot
+from alight._src.run import timed_pick
 from alight.backends import registry
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu.adapters import preferred
-from alight.device import Device, Reason, Support
+from alight.device import Device, Reason, Support, Unsupported
 from alight.errors import ConfigError
 from graphs import F8, Builder, make_layout
 from programs import assert_close
@@ -63,9 +66,9 @@ def slow_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     work = {n: replace(m, value=m.value * 1e3) for n, m in own.work.items()}
     rates = dict.fromkeys(("numpy", "generated"), replace(own, work=work))
     monkeypatch.setitem(planner_facts._profiles, "cpu", replace(made, rates=rates, links={}))
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     yield
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def work(x: Any) -> Any:
@@ -111,7 +114,7 @@ def test_picking_by_time_needs_no_profile_and_takes_the_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(planner_facts._profiles, "cpu", None)
-    monkeypatch.setattr(timed_pick, "_known", {})
+    forget(Cache.TIMINGS)
     x = np.linspace(0.0, 1.0, 100_000)
     seen = []
     for pick in ("model", "measure"):
@@ -129,24 +132,49 @@ def test_picking_by_time_needs_no_profile_and_takes_the_faster(
     assert all(
         estimate is not None and set(estimate.terms) == {"measured"} for estimate in found.values()
     )
-    assert len(timed_pick._known) == 2
+    (known,) = timed_pick._known.values()
+    assert set(known) == {("cpu", "numpy"), ("cpu", "generated")}
 
 
 def test_a_group_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timed_pick, "_known", {})
+    forget(Cache.TIMINGS)
     calls = []
 
-    def timed(group: Group, device: str, implementation: str) -> Estimate:
-        calls.append(implementation)
-        return alike(group, device, implementation)
+    def timed(group: Group, spots: Sequence[Spot]) -> dict[Spot, Estimate | None]:
+        calls.extend(spots)
+        return {spot: alike(group, *spot) for spot in spots}
 
     monkeypatch.setattr(timed_pick, "_timed", timed)
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     with alight.policy(pick="measure", floor=0):
         for _ in range(3):
             np.asarray(work(alight.asarray(np.ones(5000))))
-            evaluate.forget_plans()
-    assert sorted(calls) == ["generated", "numpy"]
+            forget(Cache.PLANS)
+    assert sorted(calls) == [("cpu", "generated"), ("cpu", "numpy")]
+
+
+def test_candidates_are_timed_in_turns_and_who_fails_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forget(Cache.TIMINGS)
+    order: list[str] = []
+
+    def time(bench: Any, probe: Probe, seconds: float) -> Timing:
+        order.append(f"{bench.device.id}:{probe.implementation}")
+        if bench.device.id != "cpu":
+            raise Unsupported("no such thing")
+        return Timing(1.0 + len(order), 1.0, 9.0, 5)
+
+    monkeypatch.setattr(Bench, "time", time)
+    registry.device("sim:0")
+    with alight.policy(pick="measure", floor=0, devices=["cpu", "sim:0"]), LOG.forgetting():
+        np.asarray(alight.asarray(np.ones(5000)) * 3.0)
+        (record,) = LOG.snapshot().records
+    sims = [name for name in order if name.startswith("sim")]
+    assert len(sims) == len(set(sims)) > 0
+    assert [name for name in order if name not in sims] == ["cpu:numpy", "cpu:generated"] * 3
+    took = {c.implementation: c.estimate for c in record.decision.candidates if c.device == "cpu"}
+    assert took["numpy"] is not None and took["numpy"].seconds == 2.0
 
 
 def test_only_what_is_not_reproducible_changes_its_bits(slow_host: None) -> None:
@@ -164,8 +192,8 @@ def test_only_what_is_not_reproducible_changes_its_bits(slow_host: None) -> None
             for name, graph in graphs.items():
                 (step,) = make_plan(graph, facts).steps
                 assert isinstance(step, LaunchStep) and step.implementation == "generated"
-                trial = trial_of(step)
-                if trial is not None and not trial.beside:  # it may lose while the program runs
+                guard = guard_of(step)
+                if guard is not None and not guard.beside:  # it may lose while the program runs
                     found.add(name)
         assert found == tried
 

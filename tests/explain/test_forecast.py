@@ -13,6 +13,7 @@ import pytest
 
 import alight
 from alight._src.adapt import planner_facts
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.explain.dry_run import requests_of
 from alight._src.explain.forecast import Forecast
 from alight._src.run import evaluate
@@ -29,17 +30,17 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made = recorded("cpu", DEFAULT_SPEC)
     rates = dict.fromkeys(("numpy", "generated"), made.rates["generated"])
     monkeypatch.setitem(planner_facts._profiles, "cpu", replace(made, rates=rates, links={}))
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     yield
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 @pytest.fixture
 def unknown(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(planner_facts._profiles, "cpu", None)
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     yield
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def chain(x: Any) -> Any:

@@ -249,7 +249,7 @@ def printed_inside(a: Any) -> Any:
 
 
 def programs_of(function: Any) -> list[Any]:
-    return [p for site in function._sites.values() for p in site.programs.values()]
+    return [p for kind in function._specializations.values() for p in kind.programs.values()]
 
 
 def test_timing_numpy_beside_a_call_tells_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from functools import cache
 
 from alight._src.adapt import planner_facts
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.ir.group import Group
 from alight._src.plan.choose import group_key
 from alight._src.plan.plan import Estimate
-from alight._src.run import evaluate
 from alight.backends import registry
 from alight.errors import DeviceUnavailable
 
@@ -47,9 +47,9 @@ def at_random(seed: int) -> Iterator[None]:
         estimate,
         lambda source, target, nbytes: copy,
     )
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     try:
         yield
     finally:
         planner_facts.estimate, planner_facts.copy_seconds = before
-        evaluate.forget_plans()
+        forget(Cache.PLANS)

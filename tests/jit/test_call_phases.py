@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.jit.call_phases import (
     FORCED,
     NUMPYS,
@@ -21,7 +22,7 @@ from alight._src.jit.call_phases import (
     Way,
     next_phase,
 )
-from alight._src.jit.site import FOREGROUND, RUNS, Bits, Site
+from alight._src.jit.specialization import PLAN_RULES, Bits, Specialization
 from alight._src.jit.trace import Trace
 
 FIRST = (Phase.WAITING, Phase.COLD, Phase.FORCED)
@@ -164,16 +165,16 @@ def test_kinds_of_phases_do_not_overlap() -> None:
         assert (way in (Way.OURS, Way.LAUNCHED)) <= (phase in OURS)
 
 
-def traced(site: Site, *there: bool, exact: bool = True, gains: bool = True) -> None:
+def traced(kind: Specialization, *there: bool, exact: bool = True, gains: bool = True) -> None:
     trace = Trace()
     trace.exact = exact
     program: Any = object()
-    site.traced(trace, program, there, gains, planned=False)
+    kind.traced(trace, program, there, gains, planned=False)
 
 
-def made(site: Site, there: bool) -> Way:
+def made(kind: Specialization, there: bool) -> Way:
     program: Any = object()
-    return site.way(program, 4, lambda program: there)
+    return kind.way(program, 4, lambda program: there)
 
 
 @pytest.mark.parametrize(
@@ -189,48 +190,48 @@ def made(site: Site, there: bool) -> Way:
 def test_numpy_has_calls_while_kernels_are_made(
     there: tuple[bool, ...], exact: bool, phase: Phase
 ) -> None:
-    site = Site()
-    assert made(site, True) is Way.OURS_TIMED
-    traced(site, *there, exact=exact)
-    assert (site.phase, site.bits) == (phase, Bits.SAME if exact else Bits.OTHER)
+    kind = Specialization()
+    assert made(kind, True) is Way.OURS_TIMED
+    traced(kind, *there, exact=exact)
+    assert (kind.phase, kind.bits) == (phase, Bits.SAME if exact else Bits.OTHER)
     if phase is Phase.TRACED:
-        assert made(site, False) is Way.NUMPY_FOR_NOW
-    site.ran_theirs(1.0)
-    assert made(site, True) is Way.OURS_TIMED
-    site.ran_ours(1.0, cold=True)  # NumPy stood in for a kernel
-    assert site.phase is phase
-    site.ran_ours(1.0, cold=False)
-    assert site.phase is Phase.RACING and made(site, False) is not Way.NUMPY_FOR_NOW
+        assert made(kind, False) is Way.NUMPY_FOR_NOW
+    kind.ran_numpy(1.0)
+    assert made(kind, True) is Way.OURS_TIMED
+    kind.ran_alight(1.0, cold=True)  # NumPy stood in for a kernel
+    assert kind.phase is phase
+    kind.ran_alight(1.0, cold=False)
+    assert kind.phase is Phase.RACING and made(kind, False) is not Way.NUMPY_FOR_NOW
 
 
 def test_ways_that_give_the_same_bits_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(FOREGROUND), "allows", lambda self, *seconds: True)
     for exact in (True, False):
-        site = Site()
-        traced(site, True, exact=exact)
+        kind = Specialization()
+        traced(kind, True, exact=exact)
         ways = []
-        for _ in range(2 * RUNS):
-            ways.append(made(site, True))
+        for _ in range(2 * PLAN_RULES.laps):
+            ways.append(made(kind, True))
             if ways[-1] is Way.TURNS:
-                site.ran_theirs(1.0)
+                kind.ran_numpy(1.0)
             else:
-                site.ran_ours(0.99, cold=False)
-            site.judge()
+                kind.ran_alight(0.99, cold=False)
+            kind.judge()
         if exact:
-            assert ways == [Way.TURNS, Way.OURS_TIMED] * RUNS
-            assert site.phase is Phase.NUMPY_LEADS and "too close to tell" in site.why
+            assert ways == [Way.TURNS, Way.OURS_TIMED] * PLAN_RULES.laps
+            assert kind.phase is Phase.NUMPY_LEADS and "too close to tell" in kind.why
         else:
-            assert set(ways) == {Way.OURS_TIMED} and site.wants_shadow()
-            assert site.taken == "undecided"
+            assert set(ways) == {Way.OURS_TIMED} and kind.wants_shadow()
+            assert kind.taken == "undecided"
 
 
 def test_no_kernels_are_waited_for_where_numpy_leads_and_scalars_change() -> None:
-    site = Site(Phase.NUMPY_LEADS)
+    kind = Specialization(Phase.NUMPY_LEADS)
     raced: Any = object()
-    site.laps = raced
-    assert site.way(None, 4, lambda program: True) is Way.NUMPY_FOR_NOW  # the race goes on
-    site.laps = None
-    assert site.way(None, 4, lambda program: True) is Way.NUMPY
+    kind.race = raced
+    assert kind.way(None, 4, lambda program: True) is Way.NUMPY_FOR_NOW  # the race goes on
+    kind.race = None
+    assert kind.way(None, 4, lambda program: True) is Way.NUMPY
 
 
 def test_phases_of_real_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +247,7 @@ def test_phases_of_real_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         with alight.policy(**told):
             for _ in range(4):
                 assert np.array_equal(jitted(x), plain(x))
-            return {site.phase for site in jitted._sites.values()}
+            return {kind.phase for kind in jitted._specializations.values()}
 
     jitted: Any = alight.jit(plain)
     assert phases(jitted, force="cpu:generated") == {Phase.BELOW_FLOOR}
@@ -264,5 +265,5 @@ def test_phases_of_real_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     met = set()
     for _ in range(8):
         jitted(y)
-        met |= {site.phase for site in jitted._sites.values()}
+        met |= {kind.phase for kind in jitted._specializations.values()}
     assert Phase.IMPURE in met and met <= {Phase.WAITING, Phase.IMPURE, *SETTLED}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.jit.specializations import EXACT_SITES
+from alight._src.jit.function_states import EXACT_KINDS
 from alight._src.record.pending import native
 
 Array = np.ndarray[Any, Any]
@@ -251,13 +251,13 @@ def test_pending_arguments_are_computed() -> None:
 def test_the_guard_drops_what_makes_room() -> None:
     made: Any = alight.jit(chain)
     a = alight.asarray(np.arange(1.0))
-    for count in range(1, EXACT_SITES + 1):
+    for count in range(1, EXACT_KINDS + 1):
         made(a, np.arange(float(count)))
     (first, *_), learned = made._learned().hosted.values(), made._learned()
     made(a, np.arange(1.0))
     assert made.holds(first.entry)
-    made(a, np.arange(EXACT_SITES + 1.0))
-    assert len(learned.hosted) == EXACT_SITES and first not in learned.hosted.values()
+    made(a, np.arange(EXACT_KINDS + 1.0))
+    assert len(learned.hosted) == EXACT_KINDS and first not in learned.hosted.values()
     assert not made.holds(first.entry)
 
 

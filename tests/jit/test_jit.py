@@ -26,7 +26,8 @@ from numpy import zeros as make_zeros
 
 import alight
 from alight._core import _native, guard
-from alight._src.adapt import kernel_trial
+from alight._src.adapt.contest import Contender
+from alight._src.adapt.foreground import FOREGROUND, ForegroundBudget
 from alight._src.config.loading import policy
 from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import describe
@@ -34,8 +35,8 @@ from alight._src.jit.code_origin import written_by_user
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.host_program import HostProgram
 from alight._src.jit.purity import declare_pure, prove
-from alight._src.jit.site import FOREGROUND, Bits, Laps, Site
-from alight._src.jit.site import PROGRAMS as KEPT_PROGRAMS
+from alight._src.jit.specialization import PROGRAMS as KEPT_PROGRAMS
+from alight._src.jit.specialization import Bits, KernelRace, Specialization
 from alight._src.log.decisions import LOG
 from alight._src.run import kernels
 from alight.errors import ConfigError
@@ -47,12 +48,13 @@ MODES: dict[str, dict[str, Any]] = {
     "generated": {"floor": 0, "force": "cpu:generated"},
     "sim": {"floor": 0, "force": "sim:0", "devices": ["cpu", "sim:0"]},
 }
+NUMPY, PLAN = Contender.NUMPY, Contender.PLAN
 CALLS = 16  # enough for NumPy's turns, a trace, its program and the kernel's race
 
 
 def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a program that has run for long: whatever is worth measuring is measured at once."""
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_ASK_SECONDS", 0.0)
     # Measured once a process: a moment in which that is slow would have all calls be NumPy's.
     monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
@@ -60,8 +62,8 @@ def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every run of alight's way take a minute: NumPy wins."""
-    ran = Site.ran_ours
-    monkeypatch.setattr(Site, "ran_ours", lambda self, _, cold: ran(self, 60.0, cold))
+    ran = Specialization.ran_alight
+    monkeypatch.setattr(Specialization, "ran_alight", lambda self, _, cold: ran(self, 60.0, cold))
 
 
 @pytest.fixture(params=MODES)
@@ -956,7 +958,7 @@ def test_how_much_a_proven_function_does() -> None:
 
 
 def programs(jitted: Any) -> int:
-    return sum(len(site.programs) for site in jitted._sites.values())
+    return sum(len(kind.programs) for kind in jitted._specializations.values())
 
 
 def test_a_pure_body_is_not_run_again(mode: str) -> None:
@@ -1355,14 +1357,14 @@ def test_what_is_numpys_all_the_same_is_called_as_it_is(monkeypatch: pytest.Monk
     be_generated(monkeypatch)
     x = np.random.default_rng(0).random(300_000)
     jitted: Any = agree(lambda v: np.sort(v), x)
-    (site,) = jitted._sites.values()
+    (kind,) = jitted._specializations.values()
     # Once recorded, never raced: what would be timed is the same call, twice.
-    assert (site.phase, site.ours) == (Phase.ON_NUMPY, [])
+    assert (kind.phase, kind.alight_seconds) == (Phase.ON_NUMPY, [])
     why = "alight would have NumPy do every part of it, too"
     assert any(d.reason == why for d in LOG.snapshot().demotions)
     jitted = agree(lambda v: np.sort(v) * 2.0, x)
-    (site,) = jitted._sites.values()
-    assert site.ours
+    (kind,) = jitted._specializations.values()
+    assert kind.alight_seconds
 
 
 def test_keywords_in_the_place_of_positions_are_the_guards_too(
@@ -1404,48 +1406,50 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
         sys.modules["alight._src.jit.guarding"], "kernel_at_hand", lambda step: at_hand
     )
     ran: list[Any] = []
-    traced = Site.traced
-    monkeypatch.setattr(Site, "traced", lambda *given: ran.append(given) or traced(*given))
+    traced = Specialization.traced
+    monkeypatch.setattr(
+        Specialization, "traced", lambda *given: ran.append(given) or traced(*given)
+    )
     run = HostProgram.run
     monkeypatch.setattr(HostProgram, "run", lambda *given: ran.append(given) or run(*given))
     x, y = np.random.default_rng(0).random((2, 300_000))
     jitted: Any = agree(lambda a, b: np.sort(a * 2.0 + b) - 1.0, x, y)
-    (site,) = jitted._sites.values()
-    (program,) = site.programs.values()
+    (kind,) = jitted._specializations.values()
+    (program,) = kind.programs.values()
     assert len(program.plan.steps) == 3
     # It was recorded once, and not run again with NumPy in the place of its kernels.
-    assert (site.phase, site.ours, len(ran)) == (Phase.TRACED, [], 1)
+    assert (kind.phase, kind.alight_seconds, len(ran)) == (Phase.TRACED, [], 1)
     kernels.settle()
     at_hand = True
     agreed = [jitted(x, y) for _ in range(CALLS)]
     assert all(np.array_equal(a, np.sort(x * 2.0 + y) - 1.0) for a in agreed)
-    assert site.ours
+    assert kind.alight_seconds
 
 
 def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
     # What a trace was seen to take is the process's: earlier tests leave a millisecond, and calls
     # that the machine interrupts take as long.
     monkeypatch.setattr(FOREGROUND, "trace_seconds", 60.0)
     jitted: Any = agree(chain, np.arange(16.0), np.ones(16))
-    (site,) = jitted._sites.values()
-    assert site.phase is Phase.WAITING and programs(jitted) == 0
-    site.spent_seconds = 60.0  # NumPy has taken as long as looking would
-    assert not site.waits(5)
+    (kind,) = jitted._specializations.values()
+    assert kind.phase is Phase.WAITING and programs(jitted) == 0
+    kind.spent_seconds = 60.0  # NumPy has taken as long as looking would
+    assert not kind.waits(5)
 
 
 def test_long_work_on_small_arrays_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Distances between few points: what looking costs goes with the operations, not with the
     time that NumPy takes for them, unless there may be as many as that."""
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
     monkeypatch.setattr(FOREGROUND, "trace_seconds", 0.005)
 
     def waits(numpy_seconds: float, ops: float | None) -> bool:
-        site = Site(Phase.WAITING)
+        kind = Specialization(Phase.WAITING)
         for _ in range(2):
-            assert site.waits(ops)
-            site.ran_theirs(numpy_seconds)
-        return site.waits(ops)
+            assert kind.waits(ops)
+            kind.ran_numpy(numpy_seconds)
+        return kind.waits(ops)
 
     assert not waits(0.4, 40)
     assert waits(0.4, math.inf) and waits(0.4, None)
@@ -1463,18 +1467,18 @@ def test_long_work_on_small_arrays_does_not_wait(monkeypatch: pytest.MonkeyPatch
 def test_who_is_hardly_quicker_has_not_won(
     ours: tuple[float, ...], theirs: tuple[float, ...], verdict: str
 ) -> None:
-    site = Site(Phase.PLANS_RACE)
+    kind = Specialization(Phase.PLANS_RACE)
     for seconds in ours:
-        site.ran_ours(seconds, cold=False)
+        kind.ran_alight(seconds, cold=False)
     for seconds in theirs:
-        site.ran_theirs(seconds)
-    site.judge()
-    assert site.taken == "undecided"  # it is close, or one run may have met an interrupt
-    site.ran_ours(9.0, cold=False)
-    site.ran_theirs(9.0)
-    site.judge()
-    assert site.taken == verdict
-    assert ("too close to tell" in site.why) is (verdict == "numpy" and ours[0] < theirs[0])
+        kind.ran_numpy(seconds)
+    kind.judge()
+    assert kind.taken == "undecided"  # it is close, or one run may have met an interrupt
+    kind.ran_alight(9.0, cold=False)
+    kind.ran_numpy(9.0)
+    kind.judge()
+    assert kind.taken == verdict
+    assert ("too close to tell" in kind.why) is (verdict == "numpy" and ours[0] < theirs[0])
 
 
 @pytest.mark.parametrize(("kernel_seconds", "laps"), [(1e-3, 2), (0.39, 5), (0.41, 5)])
@@ -1504,14 +1508,14 @@ def test_kernels_and_numpy_race_in_turns_one_lap_a_call(
     jitted: Any = alight.jit(chain)
     monkeypatch.setattr(Jitted, "shadow", shadow)
     monkeypatch.setattr(Jitted, "race_kernels", raced)
-    monkeypatch.setattr(Site, "judge", lambda self: None)  # whose times are real ones
+    monkeypatch.setattr(Specialization, "judge", lambda self: None)  # whose times are real ones
     monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_lap", lap)
     for _ in range(CALLS):
         jitted(x, y)
         kernels.settle()
-    (site,) = jitted._sites.values()
+    (kind,) = jitted._specializations.values()
     won = kernel_seconds < 0.4
-    assert site.phase is (Phase.ON_KERNELS if won else Phase.PLANS_RACE) and site.laps is None
+    assert kind.phase is (Phase.ON_KERNELS if won else Phase.PLANS_RACE) and kind.race is None
     # A clear lead ends it; what is behind has all its laps.
     assert [call for call in calls if call] == [["numpy"], ["kernel"]] * laps
 
@@ -1525,14 +1529,14 @@ def test_what_cannot_be_launched_is_in_no_race(monkeypatch: pytest.MonkeyPatch) 
     be_generated(monkeypatch)
     laps: list[Any] = []
     monkeypatch.setattr(Jitted, "shadow", lambda *given: laps.append(given) or 0.4)
-    monkeypatch.setattr(Site, "judge", lambda self: None)
+    monkeypatch.setattr(Specialization, "judge", lambda self: None)
     x = np.random.default_rng(0).random((300, 300))
     jitted: Any = alight.jit(totals)
     for _ in range(CALLS):
         jitted(x, (0,))  # no entry takes a tuple
         kernels.settle()
-    (site,) = jitted._sites.values()
-    assert site.phase is Phase.PLANS_RACE and site.laps is None and not laps
+    (kind,) = jitted._specializations.values()
+    assert kind.phase is Phase.PLANS_RACE and kind.race is None and not laps
 
 
 def bent(x: Any, t: float) -> Any:
@@ -1561,7 +1565,7 @@ def test_laps_of_one_race_are_of_one_program(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(Jitted, "_entry_of", entry_of)
     monkeypatch.setattr(Jitted, "shadow", shadow)
-    monkeypatch.setattr(Site, "judge", lambda self: None)
+    monkeypatch.setattr(Specialization, "judge", lambda self: None)
     monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_lap", lap)
     x = np.random.default_rng(0).random(100_000)
     jitted: Any = alight.jit(bent)
@@ -1569,8 +1573,8 @@ def test_laps_of_one_race_are_of_one_program(monkeypatch: pytest.MonkeyPatch) ->
         for t in (0.25, 0.75):
             jitted(x, t)
             kernels.settle()
-    (site,) = jitted._sites.values()
-    assert site.phase is Phase.PLANS_RACE and [way for way, _ in ran] == ["numpy", "kernel"] * 5
+    (kind,) = jitted._specializations.values()
+    assert kind.phase is Phase.PLANS_RACE and [way for way, _ in ran] == ["numpy", "kernel"] * 5
     assert len({program for _, program in ran}) == 1
 
 
@@ -1580,7 +1584,7 @@ def test_a_race_goes_on_under_policies_that_say_the_same(monkeypatch: pytest.Mon
     laps: list[float] = []
     lap = sys.modules["alight._src.jit.guarding"]._lap
     monkeypatch.setattr(Jitted, "shadow", lambda *given: 0.4)
-    monkeypatch.setattr(Site, "judge", lambda self: None)
+    monkeypatch.setattr(Specialization, "judge", lambda self: None)
 
     def slow(entry: Any, args: Any) -> float:
         laps.append(lap(entry, args))  # infinite where the entry is another policy's
@@ -1593,17 +1597,17 @@ def test_a_race_goes_on_under_policies_that_say_the_same(monkeypatch: pytest.Mon
         with alight.policy(devices=["cpu"]):  # another object at each call
             jitted(x, y)
         kernels.settle()
-    (site,) = jitted._sites.values()
-    assert site.phase is Phase.PLANS_RACE and len(laps) == 5 and all(map(math.isfinite, laps))
+    (kind,) = jitted._specializations.values()
+    assert kind.phase is Phase.PLANS_RACE and len(laps) == 5 and all(map(math.isfinite, laps))
 
 
 def test_a_race_that_nobody_goes_on_with_gives_way() -> None:
     one, other = (cast(Any, object()) for _ in range(2))
-    laps = Laps(one, None, None)
+    race = KernelRace(one, None, None)
     for _ in range(3):
-        assert [laps.left(other) for _ in range(KEPT_PROGRAMS)] == [False] * KEPT_PROGRAMS
-        assert not laps.left(one)
-    assert [laps.left(other) for _ in range(KEPT_PROGRAMS + 1)][-1]
+        assert [race.left(other) for _ in range(KEPT_PROGRAMS)] == [False] * KEPT_PROGRAMS
+        assert not race.left(one)
+    assert [race.left(other) for _ in range(KEPT_PROGRAMS + 1)][-1]
 
 
 def test_where_numpy_has_lost_it_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1621,19 +1625,21 @@ def test_where_numpy_has_lost_it_is_not_waited_for_again(monkeypatch: pytest.Mon
     for _ in range(CALLS):
         jitted(x, y)
         kernels.settle()
-    (site,) = jitted._sites.values()
+    (kind,) = jitted._specializations.values()
     monkeypatch.setattr(Jitted, "shadow", lambda *given: order.append("numpy") or 0.4)
-    monkeypatch.setattr(Site, "ran_ours", lambda *given, **more: None)  # what is set below stays
+    monkeypatch.setattr(
+        Specialization, "ran_alight", lambda *given, **more: None
+    )  # what is set below stays
     order.clear()
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
     for plan_seconds, laps in ((2e-3, 2), (1.1e-3, 5), (0.5e-3, 5)):
         jitted.clear()
-        site.phase, site.spent_seconds, site.laps = Phase.PLAN_LEADS, 9.0, None
-        site.theirs, site.ours = [0.4, 0.4], [plan_seconds] * 2
+        kind.phase, kind.spent_seconds, kind.race = Phase.PLAN_LEADS, 9.0, None
+        kind.contest.seconds.update({NUMPY: [0.4, 0.4], PLAN: [plan_seconds] * 2})
         for _ in range(laps):
-            assert site.phase is Phase.PLAN_LEADS
+            assert kind.phase is Phase.PLAN_LEADS
             jitted(x, y)
-        assert site.phase is (Phase.ON_KERNELS if plan_seconds > 1e-3 else Phase.ON_PLAN)
+        assert kind.phase is (Phase.ON_KERNELS if plan_seconds > 1e-3 else Phase.ON_PLAN)
         assert order == ["kernel"] * laps
         order.clear()
 
@@ -1648,15 +1654,16 @@ def test_what_is_slower_than_numpy_does_not_put_off_being_timed_beside_it(
     for _ in range(CALLS):
         jitted(x, y)
         kernels.settle()
-    (site,) = jitted._sites.values()
-    assert site.bits is Bits.OTHER
+    (kind,) = jitted._specializations.values()
+    assert kind.bits is Bits.OTHER
     jitted.clear()
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
-    site.phase, site.theirs, site.ours = Phase.PLANS_RACE, [1e-9], [1e9] * 3
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
+    kind.phase = Phase.PLANS_RACE
+    kind.contest.seconds.update({NUMPY: [1e-9], PLAN: [1e9] * 3})
     before = FOREGROUND.spent_seconds
     jitted(x, y)
     assert FOREGROUND.spent_seconds == before
-    assert len(site.ours) == 3 and site.ours[0] < 1e9  # it ran
+    assert len(kind.alight_seconds) == 3 and kind.alight_seconds[0] < 1e9  # it ran
 
 
 def entry(call: Any, pattern: Any, **more: Any) -> Any:
@@ -1936,8 +1943,8 @@ def test_a_program_of_several_kernels_is_launched_by_the_guard(
         for _ in range(CALLS):
             jitted(x)
             kernels.settle()
-    (site,) = jitted._sites.values()
-    assert site.phase is Phase.ON_KERNELS
+    (kind,) = jitted._specializations.values()
+    assert kind.phase is Phase.ON_KERNELS
     before = LOG.snapshot()
     module = sys.modules["alight._src.jit.dispatch"]
     monkeypatch.setattr(module, "describe", lambda *given: pytest.fail(f"not known: {given}"))
@@ -1972,8 +1979,8 @@ def past_numpy(monkeypatch: pytest.MonkeyPatch, function: Any, *given: Any) -> A
         for _ in range(CALLS):
             jitted(*given)
             kernels.settle()
-    (site,) = jitted._sites.values()
-    assert site.phase is Phase.ON_KERNELS
+    (kind,) = jitted._specializations.values()
+    assert kind.phase is Phase.ON_KERNELS
     return jitted
 
 
@@ -2088,8 +2095,8 @@ def test_a_run_in_which_numpy_stood_in_says_nothing_of_ours(
         jitted = alight.jit(lambda v: np.sqrt(v * 2.0).sum())
         for _ in range(CALLS):
             jitted(x)
-        (site,) = jitted._sites.values()
-        assert bool(site.ours) is not early
+        (kind,) = jitted._specializations.values()
+        assert bool(kind.alight_seconds) is not early
 
 
 def test_an_explanation_says_which_way_calls_take_and_why() -> None:
@@ -2101,9 +2108,10 @@ def test_an_explanation_says_which_way_calls_take_and_why() -> None:
         assert row["name"] == "jit chain" and row["call_site"].startswith(f"{__file__}:")
         assert row["reason"] and row["way"] in ("numpy", "alight", "undecided")
         assert told.explanation().splitlines()[0].startswith(f"jit chain at {__file__}:")
-    (site,) = jitted._sites.values()
-    site.phase = Phase.ON_NUMPY  # no kernel is raced any more, which could win
-    site.theirs, site.ours = [1e-9], [2e-9]  # less than any clock would say
+    (kind,) = jitted._specializations.values()
+    kind.phase = Phase.ON_NUMPY  # no kernel is raced any more, which could win
+    # less than any clock would say
+    kind.contest.seconds.update({NUMPY: [1e-9], PLAN: [2e-9]})
     text = alight.explain(jitted, a, b).explanation().splitlines()[0]
     assert text.endswith(": numpy (NumPy took 1 ns, alight 2 ns)")
     with alight.policy(force="cpu:generated", floor=0):

@@ -25,14 +25,14 @@ from numpy import sqrt as own_sqrt
 from numpy import zeros as own_zeros
 
 import alight
-from alight._src.adapt import kernel_trial
+from alight._src.adapt.foreground import ForegroundBudget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.config.loading import policy
 from alight._src.jit import globals_rewrite
 from alight._src.jit.bytecode import Step, instructions
 from alight._src.jit.call_phases import Phase
 from alight._src.jit.purity import prove
-from alight._src.jit.site import Site
-from alight._src.run import evaluate
+from alight._src.jit.specialization import Specialization
 
 MODES: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -46,7 +46,7 @@ A = np.linspace(0.5, 4.0, 40)
 @pytest.fixture(params=MODES)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     # As in a program that has run for long: whatever is worth measuring is measured at once.
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(import_module("alight._src.jit.guarding"), "_ASK_SECONDS", 0.0)
     with policy(**MODES[request.param]):
         yield request.param
@@ -231,7 +231,7 @@ def test_what_was_learned_holds_again_when_a_name_is_put_back(mode: str) -> None
 
     jitted: Any = alight.jit(plain)
     check(jitted, plain, A)
-    sites = jitted._sites
+    sites = jitted._specializations
     assert sites
 
     def counted(x: Any) -> Any:
@@ -240,10 +240,10 @@ def test_what_was_learned_holds_again_when_a_name_is_put_back(mode: str) -> None
 
     with mock.patch.object(np, "sqrt", counted):
         check(jitted, plain, A)
-        assert jitted._sites is not sites
+        assert jitted._specializations is not sites
         assert len(ran) == 2 * CALLS  # not proven: it runs at every call
     check(jitted, plain, A)
-    assert jitted._sites is sites and len(ran) == 2 * CALLS
+    assert jitted._specializations is sites and len(ran) == 2 * CALLS
 
 
 def test_many_states_are_not_kept(mode: str) -> None:
@@ -255,16 +255,16 @@ def test_many_states_are_not_kept(mode: str) -> None:
         assert np.array_equal(jitted(A), A * number)
         assert np.array_equal(jitted(A), A * number)
     assert len(jitted._states._kept) <= 8
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     assert np.array_equal(jitted(A), A * 29.0)
 
 
 def test_the_entries_of_numpys_way_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that was NumPy's because of what had been put there is looked at anew without it."""
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(import_module("alight._src.jit.guarding"), "_ASK_SECONDS", 0.0)
-    ran = Site.ran_ours  # which loses, however long it took
-    monkeypatch.setattr(Site, "ran_ours", lambda self, _, cold: ran(self, 60.0, cold))
+    ran = Specialization.ran_alight  # which loses, however long it took
+    monkeypatch.setattr(Specialization, "ran_alight", lambda self, _, cold: ran(self, 60.0, cold))
 
     def plain(x: Any) -> Any:
         return np.sqrt(x) + 1
@@ -273,11 +273,11 @@ def test_the_entries_of_numpys_way_notice(monkeypatch: pytest.MonkeyPatch) -> No
     with mock.patch.object(np, "sqrt", lambda x: sorted(x.tolist())[0]):
         for _ in range(CALLS):
             check(jitted, plain, A)
-        (site,) = jitted._sites.values()
-        assert site.phase is Phase.ON_NUMPY and not site.programs
+        (kind,) = jitted._specializations.values()
+        assert kind.phase is Phase.ON_NUMPY and not kind.programs
     check(jitted, plain, A)
-    (site,) = jitted._sites.values()
-    assert site.programs
+    (kind,) = jitted._specializations.values()
+    assert kind.programs
 
 
 def test_the_proof_looks_each_name_up_once() -> None:

@@ -122,8 +122,8 @@ def test_there_are_programs_of_such_calls(body: Body) -> None:
     with alight.policy(force="cpu:numpy", floor=0):
         for _ in range(3):
             jitted(*PAIRS["one behind the other"](np.arange(1.0, 13.0)))
-        (site,) = jitted._sites.values()
-        assert len(site.programs) == 1
+        (kind,) = jitted._specializations.values()
+        assert len(kind.programs) == 1
 
 
 def test_what_is_read_is_told_by_how_arguments_lie() -> None:

@@ -10,12 +10,12 @@ import pytest
 
 import alight
 from alight._core import guard
-from alight._src.adapt import kernel_trial
+from alight._src.adapt.foreground import FOREGROUND, ForegroundBudget
 from alight._src.ir.ops import OPS
 from alight._src.jit.call_phases import Phase
 from alight._src.jit.decorator import Jitted
-from alight._src.jit.site import FOREGROUND, Site
-from alight._src.jit.specializations import EXACT_SITES
+from alight._src.jit.function_states import EXACT_KINDS
+from alight._src.jit.specialization import Specialization
 from alight._src.run import kernels
 from preferring import be_generated
 
@@ -31,8 +31,8 @@ def repeated(x: Any, y: Any, times: int) -> Any:
 
 def lose(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every run of alight's way take a minute: NumPy wins."""
-    ran = Site.ran_ours
-    monkeypatch.setattr(Site, "ran_ours", lambda self, _, cold: ran(self, 60.0, cold))
+    ran = Specialization.ran_alight
+    monkeypatch.setattr(Specialization, "ran_alight", lambda self, _, cold: ran(self, 60.0, cold))
 
 
 def missed(jitted: Any, calls: Any, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -61,18 +61,18 @@ def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same
         alight.jit(windows)(16)  # the kernels are there from the first call on
         kernels.settle()
     monkeypatch.setattr(FOREGROUND, "spent_seconds", 1e9)
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", _allows_own)
+    monkeypatch.setattr(ForegroundBudget, "allows", _allows_own)
     lose(monkeypatch)
     jitted: Any = alight.jit(windows)
     for _ in range(40):
         jitted(16)
         kernels.settle()
-    (site,) = jitted._sites.values()
-    assert (site.phase, jitted.settled) == (Phase.ON_NUMPY, True), site.why
+    (kind,) = jitted._specializations.values()
+    assert (kind.phase, jitted.settled) == (Phase.ON_NUMPY, True), kind.why
     assert missed(jitted, [(16,)] * 10, monkeypatch) == 0
 
 
-_allowing = kernel_trial.Foreground.allows
+_allowing = ForegroundBudget.allows
 
 
 def _allows_own(self: Any, seconds: float, own: float = 0.0) -> bool:
@@ -81,7 +81,7 @@ def _allows_own(self: Any, seconds: float, own: float = 0.0) -> bool:
 
 
 def test_what_a_kind_of_call_took_pays_for_measuring_it() -> None:
-    here = kernel_trial.Foreground()
+    here = ForegroundBudget()
     here.spent_seconds = 1e9
     assert not here.allows(1.0) and not here.allows(1.0, 19.0)
     assert here.allows(1.0, 20.1)
@@ -96,24 +96,24 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         sys.modules["alight._src.jit.guarding"], "kernel_at_hand", lambda step: there
     )
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
     jitted: Any = alight.jit(windows)
     want = windows(64)
     limit = OPS["exp"].ulp_from_numpy * np.finfo(float).eps
     for _ in range(6):
         for got, wanted in zip(jitted(64), want, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=limit, atol=0.0)
-    (site,) = jitted._sites.values()
-    assert (site.phase, site.ours) == (Phase.TRACED, []) and site.theirs
+    (kind,) = jitted._specializations.values()
+    assert (kind.phase, kind.alight_seconds) == (Phase.TRACED, []) and kind.numpy_seconds
 
 
 def test_ever_new_lengths_that_are_numpys_are_answered_without_a_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     lose(monkeypatch)
     rng = np.random.default_rng(0)
-    calls = [(*rng.random((2, n)), n) for n in range(32, 64 + EXACT_SITES)]
+    calls = [(*rng.random((2, n)), n) for n in range(32, 64 + EXACT_KINDS)]
     jitted: Any = alight.jit(repeated)
     for _ in range(8):
         for args in calls:
@@ -132,7 +132,7 @@ def test_ever_new_lengths_that_are_numpys_are_answered_without_a_look(
 def test_other_lengths_are_not_numpys_because_few_elements_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     jitted: Any = alight.jit(windows)
     with monkeypatch.context() as patch:
         lose(patch)
@@ -176,7 +176,7 @@ def test_keywords_in_the_place_of_positions_are_answered_without_a_look(
     def scaled(a: Any, b: Any, /, c: Any = 2.0, d: Any = 3.0, *, e: Any = 0.0) -> Any:
         return a * c + b * d + e
 
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     lose(monkeypatch)
     x, y = np.random.default_rng(0).random((2, 16))
     jitted: Any = alight.jit(scaled)
@@ -218,12 +218,14 @@ def test_other_threads_may_meet_new_kinds_of_call_meanwhile() -> None:
 
     class Met:
         def __eq__(self, other: object) -> bool:
-            learned.sites[object()] = Site()  # as another thread, between two comparisons
+            learned.specializations[object()] = (
+                Specialization()
+            )  # as another thread, between two comparisons
             return False
 
         __hash__ = None  # type: ignore[assignment]
 
-    learned.sites[0] = Site(kind=Met())
-    learned.sites[1] = Site(kind=Met())
+    learned.specializations[0] = Specialization(sizes=Met())
+    learned.specializations[1] = Specialization(sizes=Met())
     assert not learned.all_numpys("other")
-    assert len(learned.sites) == 4
+    assert len(learned.specializations) == 4

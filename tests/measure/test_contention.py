@@ -7,6 +7,7 @@ import itertools
 import re
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ import pytest
 import alight
 from alight._src.adapt import lazy_devices, planner_facts, recalibrate
 from alight._src.adapt.lazy_devices import standing
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.bench.calibration import measured
 from alight._src.cli import doctor
 from alight._src.cli.commands import main
@@ -52,11 +54,12 @@ from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     found = Store(tmp_path)
     monkeypatch.setattr(profiles, "default_store", lambda: found)
-    monkeypatch.setattr(planner_facts, "_profiles", {})  # what is read from it is no other test's
-    return found
+    forget(Cache.PROFILES)  # what is read from it is no other test's
+    yield found
+    forget(Cache.PROFILES)
 
 
 def test_a_class_that_is_far_off_is_told_apart() -> None:
@@ -329,7 +332,7 @@ def test_a_profile_made_under_other_settings_is_named(
     # others of its kind may stand beside it
     assert re.search(r"OPENBLAS_CORETYPE=Haswell[^']*' here", told), told
     assert told.count("OPENBLAS_CORETYPE") == 1
-    monkeypatch.setattr(planner_facts, "_profiles", {})
+    forget(Cache.PROFILES)
     assert f"uncalibrated (a profile is not used: {told})" in str(report())
 
 
@@ -492,7 +495,7 @@ def test_what_measuring_found_no_time_for_was_not_refused_and_is_forgotten_on_su
         )
         recalibrate._measure_at_exit("cpu")
         store.remove("profile")  # as once it is too old
-        monkeypatch.setattr(planner_facts, "_profiles", {})
+        forget(Cache.PROFILES)
         told = standing(HOST, Policy()).why
         assert "refused" not in told and "other work" not in told
         assert ("ago, found time for little of it, and is tried again in" in told) is (
@@ -518,7 +521,7 @@ def test_a_profile_of_little_is_bettered_by_a_later_program(
     monkeypatch.setattr(calibration, "calibrate", calibrate)
     recalibrate._measure_at_exit("cpu")
     (found,) = [found for found in [load_profile(HOST)] if found is not None]
-    planner_facts.forget()
+    forget(Cache.PROFILES)
     recalibrate.measure_later([HOST])
     assert found.little and asked == ["cpu"]
     recalibrate._measure_at_exit("cpu")
@@ -530,7 +533,7 @@ def test_a_profile_of_little_is_bettered_by_a_later_program(
     assert profile(store, now - 3, 0.1, complete=False, validation=less).made_at == now - 4
     again = more | {"measured": 0.23}
     assert profile(store, now - 2, 0.1, complete=False, validation=again).made_at == now - 2
-    planner_facts.forget()
+    forget(Cache.PROFILES)
     recalibrate.measure_later([HOST])
     assert asked == ["cpu"]
 

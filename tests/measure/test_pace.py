@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight._src.adapt import planner_facts, recalibrate
+from alight._src.adapt import recalibrate
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.cli.commands import main
 from alight._src.cli.doctor import stored_profiles
 from alight._src.explain.calibration_text import take_over
@@ -48,11 +49,12 @@ GOOD = {"shapes": 9.0, "median_error": 0.05}
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     found = Store(tmp_path)
     monkeypatch.setattr(profiles, "default_store", lambda: found)
-    monkeypatch.setattr(planner_facts, "_profiles", {})  # what is read from it is no other test's
-    return found
+    forget(Cache.PROFILES)  # what is read from it is no other test's
+    yield found
+    forget(Cache.PROFILES)
 
 
 @pytest.fixture
@@ -291,7 +293,7 @@ class Ends:
 
     def program(self, plans: int = 2, doubted: bool = False) -> int:
         """Run a program that plans work; return how much it has to do when it ends."""
-        planner_facts.forget()
+        forget(Cache.PROFILES)
         self._patch.setattr(recalibrate, "_due", set())
         self._due.clear()
         for _ in range(plans):

@@ -21,6 +21,8 @@ import numpy as np
 import pytest
 
 from alight._src.adapt import planner_facts, recalibrate
+from alight._src.adapt.foreground import FOREGROUND
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.originals import ENVIRONMENT
 from alight._src.measure import profiles
 from alight._src.measure import spot_check as canaries
@@ -476,12 +478,11 @@ def test_a_close_decision_has_its_profile_looked_at_once(
 
     due: list[str] = []
     monkeypatch.setattr("alight._src.measure.spot_check.canary", look)
-    monkeypatch.setattr(recalibrate, "_looked_at", set())
-    monkeypatch.setattr(recalibrate, "BEGAN", -1e9)
+    forget(Cache.LOOKS)
+    monkeypatch.setattr(FOREGROUND, "began", -1e9)
     monkeypatch.setattr(recalibrate, "config", lambda: SimpleNamespace(calibrate="auto"))
     monkeypatch.setattr(recalibrate, "measure_when_over", due.append)
     monkeypatch.setitem(planner_facts._profiles, "cpu", host_profile())
-    monkeypatch.setattr(recalibrate, "doubted", set())
     recalibrate.note_close([decision(1e-3, 5e-3)])
     assert recalibrate.doubted == set()
     with caplog.at_level(logging.INFO, "alight"):

@@ -284,11 +284,11 @@ def test_a_kept_document_comes_back_and_ages(store: Store) -> None:
     saved_samples.keep(HOST, found := a_kept(pace_seconds=math.inf))
     assert saved_samples.load(HOST) == found
     for since in (time.time() - 31 * 86400.0, time.time() + 3600.0):
-        saved_samples.forget(HOST)
+        saved_samples.discard(HOST)
         saved_samples.keep(HOST, a_kept(since=since))
         assert saved_samples.load(HOST) is None
     saved_samples.keep(HOST, found)
-    saved_samples.forget(HOST)
+    saved_samples.discard(HOST)
     assert saved_samples.load(HOST) is None
 
 

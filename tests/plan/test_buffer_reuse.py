@@ -16,6 +16,7 @@ from hypothesis import strategies as some
 
 import alight
 from alight import _core
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run import evaluate
@@ -183,7 +184,7 @@ def test_memory_of_unknown_size_is_not_kept_for_a_warning(arrays: Any) -> None:
     with alight.policy(floor=0, force="cpu:generated"):
         b = alight.asarray(y)
         for whole in (True, False):
-            evaluate.forget_plans()
+            forget(Cache.PLANS)
             a = alight.asarray(x if whole else np.concatenate([x, x, x]))
             given = a if whole else a[:N]
             np.testing.assert_array_equal(
@@ -197,7 +198,7 @@ def test_a_window_is_counted_with_all_of_its_memory(arrays: Any) -> None:
     with alight.policy(floor=0, force="cpu:generated"):
         b = alight.asarray(y)
         for least in (False, True):
-            evaluate.forget_plans()
+            forget(Cache.PLANS)
             a = alight.asarray(x[:N] if least else x)
             first = a.sum()  # all of the memory, and needed no more
             t = np.sin(a[:N]) * b + 1.0

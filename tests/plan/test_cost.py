@@ -19,6 +19,7 @@ import pytest
 
 from alight._core import Data, Layout, layout_of, make_layout
 from alight._src.adapt import planner_facts
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.originals import ENVIRONMENT
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
@@ -845,7 +846,7 @@ def test_what_was_counted_in_bodies_outlives_the_process(
     def begin() -> None:
         workload_of.BODIES.clear()
         workload_of._body.cache_clear()
-        planner_facts._recall_bodies.cache_clear()
+        forget(Cache.PROFILES)
         planner_facts.estimate(group, "cpu", "generated")
 
     begin()
@@ -856,7 +857,7 @@ def test_what_was_counted_in_bodies_outlives_the_process(
     assert body_parts(graph, graph.nodes[0]) == counted and counted[0] > 10
     leaving.pop()()  # nothing new to keep
     monkeypatch.undo()
-    planner_facts._recall_bodies.cache_clear()
+    forget(Cache.PROFILES)
 
 
 def test_a_step_of_ours_is_what_a_plan_takes_beside_the_call() -> None:

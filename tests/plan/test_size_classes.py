@@ -12,6 +12,7 @@ import pytest
 
 import alight
 from alight._core import Layout, make_layout
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.ir.crossed import LEAST_WIDTH
 from alight._src.ir.group import Graph, Group, GroupKind
 from alight._src.ir.rewrite import rewrite
@@ -403,7 +404,7 @@ def test_programs_of_any_size_equal_numpy(
 ) -> None:
     chooser = random.Random(f"{mode} {program.__name__}")
     sizes = [5, 8, 9, 63, 64, 65, 66, 130, *[chooser.randrange(5, 200) for _ in range(12)]]
-    runs.forget_plans()
+    forget(Cache.PLANS)
     shared = 0
     for n in sizes:
         with alight.policy(**MODES[mode]):
@@ -418,7 +419,7 @@ def test_programs_of_any_size_equal_numpy(
 
 def test_plans_of_other_sizes_push_the_oldest_out_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "_PLANS_KEPT", 8)
-    runs.forget_plans()
+    forget(Cache.PLANS)
     forgotten = []
     monkeypatch.setattr(runs, "forgetting", [lambda: forgotten.append(1)])
     with alight.policy(force="cpu:generated", floor=0):

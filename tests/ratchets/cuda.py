@@ -33,6 +33,7 @@ import alight
 from alight._src.codegen.common.loops import nest
 from alight._src.codegen.common.source import Grid
 from alight._src.codegen.cuda.group_forms import schedule
+from alight._src.measure.timing import laps
 from alight.backends.base import Copy, Launch
 
 from .cuda_faults import faults
@@ -300,15 +301,7 @@ def _jax(program: Callable[..., Any], x: Array, y: Array) -> float:
 
 def timed(call: Callable[[], Any]) -> float:
     """Return the median host seconds of a call that waits for its result."""
-    for _ in range(3):
-        call()
-    taken: list[float] = []
-    began = perf_counter()
-    while len(taken) < 5 or (perf_counter() - began < PEER_SECONDS and len(taken) < 200):
-        start = perf_counter()
-        call()
-        taken.append(perf_counter() - start)
-    return median(taken)
+    return median(laps(call, 200, PEER_SECONDS, least=5, warm=3))
 
 
 # --- schedules
@@ -419,12 +412,7 @@ def in_turns(rows: dict[str, Any], several: dict[str, Callable[[], Any]]) -> Non
     began = perf_counter()
     while perf_counter() - began < PEER_SECONDS * len(several):
         for name, call in several.items():
-            turn = []
-            for _ in range(TURN):
-                start = perf_counter()
-                call()
-                turn.append(perf_counter() - start)
-            taken[name].append(median(turn))
+            taken[name].append(median(laps(call, TURN)))
     for name, turns in taken.items():
         rows[name] = median(turns)
         rows[f"{name}, its best turn"] = min(turns)

@@ -15,6 +15,7 @@ import numpy as np
 
 import alight
 from alight._src.bench import peers, programs
+from alight._src.measure.timing import laps
 
 from .cuda_rig import DEVICE, Array, Rig, said
 
@@ -198,15 +199,9 @@ WORKLOADS: tuple[
 )
 
 
-def timed(call: Callable[[], Any], most: float = FIGURE) -> float:
+def timed(call: Callable[[], Any]) -> float:
     """Return the least seconds of a call that waits for its result."""
-    taken: list[float] = []
-    began = perf_counter()
-    while not taken or (perf_counter() - began < most and len(taken) < 50):
-        start = perf_counter()
-        call()
-        taken.append(perf_counter() - start)
-    return min(taken)
+    return laps(call, 50, FIGURE)[0]
 
 
 def workloads(rig: Rig, found: dict[str, Any], share: float = 1.0) -> None:

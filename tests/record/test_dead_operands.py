@@ -121,8 +121,8 @@ def test_lazy_reductions_are_one_step_that_writes_a_scalar(function: Any) -> Non
         jitted: Any = alight.jit(function)
         for _ in range(3):
             assert float(jitted(x, y)) == lazy
-        (site,) = jitted._sites.values()
-        (program,) = site.programs.values()
+        (kind,) = jitted._specializations.values()
+        (program,) = kind.programs.values()
     for steps in (plan.steps, program.plan.steps):
         (step,) = steps
         assert isinstance(step, LaunchStep)

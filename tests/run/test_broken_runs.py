@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.run import evaluate
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.run.watched_backends import following
 from alight.backends import registry
 from alight.backends.base import Copy, Launch, Operand
@@ -24,9 +24,9 @@ SIM = {"floor": 0, "force": "sim:0"}
 
 @pytest.fixture(autouse=True)
 def _followed() -> Iterator[None]:
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     yield
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 class Breaking:

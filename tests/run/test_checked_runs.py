@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.config import loading
 from alight._src.jit.lease import Lease
 from alight._src.plan.plan import WriteStep
@@ -38,9 +39,9 @@ HOST = {"floor": 0, "force": "cpu:generated"}
 @pytest.fixture(autouse=True)
 def _followed() -> Iterator[None]:
     """Have plans be made, and followed, anew."""
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     yield
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def plane(seed: int = 0) -> Any:
@@ -187,9 +188,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tiny = replace(registry.device("sim:0"), memory_bytes=400_000)
     monkeypatch.setitem(registry._devices, "sim:0", tiny)
     monkeypatch.setattr(sim(), "_used", {})
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     yield
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def chunked() -> None:

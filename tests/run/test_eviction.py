@@ -12,8 +12,9 @@ import pytest
 
 import alight
 from alight._core import Data, layout_of
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.log.decisions import LOG
-from alight._src.run import evaluate, eviction, residency
+from alight._src.run import eviction, residency
 from alight._src.run.eviction import FRESH, Kept
 from alight.backends import registry
 
@@ -29,11 +30,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     driver: Any = registry.driver_of(whole)
     monkeypatch.setattr(driver, "_used", {})
     monkeypatch.setattr(eviction, "_spaces", {})
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     LOG.reset()
     with alight.policy(force="sim:0", floor=0):
         yield device
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def test_more_arrays_than_fit_are_computed_on_the_device(small: Any) -> None:

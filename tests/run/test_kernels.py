@@ -16,6 +16,7 @@ import pytest
 
 import alight
 from alight._src.adapt import tier_up
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.config.loading import policy
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
@@ -92,7 +93,8 @@ found = []
 for op in {ops}:
     group = probes.loop(op, "float64", 64)
     kernel = kernels.kernel(cpu, group, "generated", None, patience={patience})
-    found.append("made" if kernel else "coming" if kernels.coming(cpu, group) else "first")
+    words = {{"compiling": "coming", "first_time": "first", "saves_little": "little"}}
+    found.append("made" if kernel else words[kernels.missing(cpu, group)])
 print(*found)
 {then}
 """
@@ -111,6 +113,37 @@ def test_a_script_that_is_started_daily_gets_its_kernel_on_the_third_day(tmp_pat
     days = [daily(tmp_path, patience, "exp", then="kernels.settle()") for _ in range(3)]
     assert days == ["first", "coming", "made"]
     assert [path.parent.name for path in tmp_path.rglob("*.json") if path.parent.name == "met"]
+
+
+SETTLED = "kernels.settle()"
+
+
+def test_a_kernel_that_saves_less_a_start_than_loading_takes_is_never_made(tmp_path: Path) -> None:
+    little = compile_seconds(probes.loop("exp", "float64", 64), None, True, False) / 2
+    days = [daily(tmp_path, little, "exp", then=SETTLED) for _ in range(5)]
+    assert days == ["first", *["little"] * 4]
+    assert not list(tmp_path.rglob("*.bin"))
+
+
+def test_a_kernel_that_was_made_and_never_used_is_not_loaded_at_each_start(tmp_path: Path) -> None:
+    """Twice in each start, which together saves less than loading the kernel takes."""
+    little = compile_seconds(probes.loop("exp", "float64", 64), None, True, False) / 3
+    days = [daily(tmp_path, little, "exp", "exp", then=SETTLED) for _ in range(5)]
+    assert days == ["first coming", *["little little"] * 4]
+    assert len(list(tmp_path.rglob("*.bin"))) == 1
+
+
+def test_a_kernel_that_was_made_in_vain_is_loaded_once_a_start_loses_as_much(
+    tmp_path: Path,
+) -> None:
+    little = compile_seconds(probes.loop("exp", "float64", 64), None, True, False) * 0.34
+    assert daily(tmp_path, little, "exp", "exp", then=SETTLED) == "first coming"
+    assert daily(tmp_path, little, *["exp"] * 3, then=SETTLED) == "little little coming"
+    # and where that was in vain, too, once it loses twice as much
+    assert daily(tmp_path, little, *["exp"] * 6) == "little little little little little coming"
+    # and one that ran may be had again
+    daily(tmp_path, little, "exp", then="kernels.kernel(cpu, group, 'generated')")
+    assert daily(tmp_path, little, "exp", "exp") == "first coming"
 
 
 def test_what_was_lost_long_enough_is_compiled_when_the_program_is_over(tmp_path: Path) -> None:
@@ -156,19 +189,22 @@ def test_the_record_of_what_was_met_is_bounded_and_keeps_the_latest(
     monkeypatch.setattr(tier_up, "_KEPT", 3)
     try:
         for start in range(5):
-            tier_up.forget()
-            assert tier_up.again(f"group{start}", 0.25) is None
-            assert tier_up.again(f"group{start}", 0.5) == 0.75
+            forget(Cache.KERNELS_MET)
+            group = f"group{start}"
+            assert tier_up.lost(group, 0.25, 0.1) == (0.25, Reason.FIRST_TIME)
+            assert tier_up.lost(group, 0.5, 0.1) == (0.75, Reason.COMPILING)
             tier_up.keep()
-        tier_up.forget()
-        assert sorted(tier_up._earlier().items()) == [(f"group{i}", 0.75) for i in (2, 3, 4)]
-        assert tier_up.again("group3", 1.0) == 1.75
-        tier_up.made("group4")
+        forget(Cache.KERNELS_MET)
+        assert sorted(tier_up._earlier().items()) == [(f"group{i}", (0.75, 0)) for i in (2, 3, 4)]
+        assert tier_up.lost("group3", 1.0, 0.1) == (1.75, Reason.COMPILING)
+        tier_up.made("group3")
+        tier_up.used("group4")
+        tier_up.made("group4")  # as the thread may say that made it
         tier_up.keep()
-        tier_up.forget()
-        assert tier_up._earlier() == {"group2": 0.75, "group3": 1.75}
+        forget(Cache.KERNELS_MET)
+        assert tier_up._earlier() == {"group2": (0.75, 0), "group3": (1.75, 1)}
     finally:
-        tier_up.forget()
+        forget(Cache.KERNELS_MET)
 
 
 def test_what_is_patiently_asked_for_is_made_at_once() -> None:

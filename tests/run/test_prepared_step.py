@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import alight
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.log.decisions import LOG
-from alight._src.run import evaluate, prepared_step
+from alight._src.run import prepared_step
 from fuzzing.program import run as run_program
 from hearing import collected
 
@@ -43,10 +44,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Counted]]:
     """Count from zero, with no plans of other tests."""
     monkeypatch.setattr(prepared_step, "Direct", Counted)
     Counted.straight = 0
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     with alight.policy(**GENERATED):
         yield Counted
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def straight(call: Callable[[], Any]) -> int:

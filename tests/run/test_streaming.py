@@ -11,12 +11,13 @@ import pytest
 
 import alight
 from alight._core import make_layout
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.log.decisions import LOG
 from alight._src.plan.block import SLOTS, chunk_rows, passing_rows, split
 from alight._src.plan.plan import Estimate
-from alight._src.run import evaluate, streaming
+from alight._src.run import streaming
 from alight.backends import registry
 from alight.errors import KernelError
 
@@ -32,9 +33,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tiny = replace(found, memory_bytes=ROOM)
     monkeypatch.setitem(registry._devices, "sim:0", tiny)
     monkeypatch.setattr(backend, "_used", {})
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     yield
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 def chain(np: Any, x: Any, y: Any, row: Any) -> Any:
@@ -157,9 +158,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(streaming, "_BEGIN_SECONDS", 0.0)
     monkeypatch.setattr(streaming, "_LINK_SECONDS", 1e-9)
     monkeypatch.setattr(streaming, "_terms", lambda where, parts: (0.0, 0.0, None, 0.0))
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     yield
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
 
 
 @pytest.mark.usefixtures("quick")

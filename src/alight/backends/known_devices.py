@@ -15,12 +15,13 @@ from time import time
 from typing import Any, NamedTuple
 
 from alight._src.base.apart import whereabouts
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.config.loading import config
 from alight._src.store import canonical, default_store, digest
 from alight.device import HOST_DEVICE, Device, Traces
 
-__all__ = ["Recalled", "failed", "forget", "is_own", "keep", "look", "recalled", "trying"]
+__all__ = ["Recalled", "failed", "is_own", "keep", "look", "recalled", "trying"]
 
 # Under "calibrated" are looks of before backends named modules: nothing says of them whether their
 # backend names some now, and without them they would pass where these are gone.
@@ -194,7 +195,7 @@ def keep(device: Device, traces: Traces) -> None:
         return {"devices": {**devices, own: {**new["devices"][own], "looks": looks}}}
 
     default_store().write(KIND, KEY, {"devices": {own: fresh}}, merged)
-    forget()
+    _forget()
 
 
 def trying(device: Device) -> None:
@@ -228,16 +229,18 @@ def _change(device: Device, change: Callable[[dict[str, Any]], dict[str, Any]]) 
         return {"devices": devices}
 
     default_store().write(KIND, KEY, {"devices": {}}, merged)
-    forget()
+    _forget()
 
 
 _recalled: tuple[Recalled, ...] | None = None
 
 
-def forget() -> None:
-    """Have the document read anew when it is next asked for."""
+def _forget() -> None:
     global _recalled
     _recalled = None
+
+
+register(Cache.RECALLED_DEVICES, _forget)
 
 
 def recalled() -> tuple[Recalled, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 from alight._core import POLICY, floor
 from alight._src.adapt import recalibrate
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import is_host_stored, profile_of
 from alight._src.base.formatting import readable_seconds
 from alight._src.config.loading import current_policy
@@ -60,7 +59,7 @@ def wait_to_plan() -> bool:
     if _waited:
         return False
     _waited.append(None)
-    left = _OPENING_SECONDS / _OPENING_SHARE - (perf_counter() - recalibrate.BEGAN)
+    left = _OPENING_SECONDS / _OPENING_SHARE - FOREGROUND.elapsed_seconds()
     if left <= 0.0 or _is_asked() or not is_host_stored():
         return False
     floor.wait(left)

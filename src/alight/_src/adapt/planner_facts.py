@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from alight._src.base.apart import bring
 from alight._src.base.at_exit import when_over
+from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.ir.op import Kind
@@ -29,7 +30,6 @@ __all__ = [
     "aside",
     "copy_seconds",
     "estimate",
-    "forget",
     "gap_on",
     "is_aside",
     "is_host_stored",
@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 _profiles: dict[str, Profile | None] = {}
+register(Cache.PROFILES, _profiles.clear)
 
 
 def profile_of(device: Device) -> Profile | None:
@@ -78,11 +79,6 @@ def stored_profile(device: Device) -> Profile | None:
         if found is not None and device.id == HOST_DEVICE:
             share_costs(found.one_offs)
     return _profiles[device.id]
-
-
-def forget() -> None:
-    """Have profiles read from the store anew, when they are next asked for."""
-    _profiles.clear()
 
 
 def profile_at_hand(device: str) -> Profile | None:
@@ -233,6 +229,8 @@ def _recall_bodies() -> None:
     BODIES.update({body: (size, tuple(parts)) for body, (size, parts) in found.items()})
     when_over(_keep_bodies, key, len(BODIES))
 
+
+register(Cache.PROFILES, _recall_bodies.cache_clear)
 
 _BODIES = "bodies"
 

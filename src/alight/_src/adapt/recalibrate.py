@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from time import perf_counter, time
+from time import time
 from typing import TYPE_CHECKING
 
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import is_aside, profile_at_hand, profile_of
 from alight._src.base.apart import bring
 from alight._src.base.at_exit import interrupted, when_over
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import ignoring_failures
 from alight._src.config.loading import config
 from alight._src.log.decisions import logger
@@ -21,9 +23,8 @@ if TYPE_CHECKING:
     from alight._src.plan.plan import Decision
     from alight.device import Device
 
-__all__ = ["BEGAN", "doubted", "look_again", "measure_later", "measure_when_over", "note_close"]
+__all__ = ["doubted", "look_again", "measure_later", "measure_when_over", "note_close"]
 
-BEGAN = perf_counter()
 _due: set[tuple[Callable[[str], None], str, int]] = set()
 
 
@@ -60,21 +61,23 @@ def _when_over(work: Callable[[str], None], name: str) -> None:
 
 
 _looked_at: set[str] = set()
-# The design's share of elapsed time that measuring in the foreground may take.
-_FOREGROUND_SHARE, _CANARY_SECONDS = 0.05, 0.02
+# As `measure.spot_check` allows a look, which is imported for one alone.
+_LOOK_SECONDS = 0.02
 
 
 def note_close(decisions: Iterable[Decision]) -> None:
     """Where one of these was close, have the profiles behind it looked at again, once a process
     and device, as soon as nobody waits for the plan."""
-    if is_aside() or perf_counter() - BEGAN < _CANARY_SECONDS / _FOREGROUND_SHARE:
-        return  # too early in the program's time
+    if is_aside() or not FOREGROUND.allows(_LOOK_SECONDS):
+        return
     if config().calibrate == "auto":
         doubted.update({name for decision in decisions for name in _close(decision)} - _looked_at)
 
 
 # Devices whose profiles are to be looked at again.
 doubted: set[str] = set()
+for _seen in (_looked_at, doubted):
+    register(Cache.LOOKS, _seen.clear)
 
 
 def look_again(device: str) -> None:
@@ -93,7 +96,8 @@ def look_again(device: str) -> None:
 
     where = registry.device(device)
     with ignoring_failures():  # a look must not end a program
-        ratio = canary(registry.backend_of(where), where, profile)
+        with FOREGROUND.measuring():
+            ratio = canary(registry.backend_of(where), where, profile)
         if ratio is not None and not holds(ratio, profile):
             if where.space == "host" and outpaces(profile.pace_seconds, Pace().now()):
                 # measured against the pace that is known, all would count for slow

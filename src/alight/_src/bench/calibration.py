@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.explain import calibration_text
 from alight._src.launch.program import failing_in_words
-from alight._src.run import evaluate
 
 __all__ = ["CALIBRATION_SECONDS", "Calibration", "calibrate", "own_cache"]
 
@@ -88,14 +88,14 @@ def own_cache(devices: str) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="alight-bench-cache-") as cache:
         os.environ.update(own, ALIGHT_CACHE_DIR=cache)
         try:
-            evaluate.read_anew()
+            forget(Cache.SETTINGS)
             yield dict(os.environ)
         finally:
             for name, value in before.items():
                 os.environ.pop(name)
                 if value is not None:
                     os.environ[name] = value
-            evaluate.read_anew()
+            forget(Cache.SETTINGS)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from alight._src.explain.tables_data import machine_row
 from alight._src.ir.group import Group
 from alight._src.jit.decorator import as_jitted
 from alight._src.measure.probes import Bench
-from alight._src.measure.timing import QUANTILE, Pace, quantile
+from alight._src.measure.timing import LEAST_SECONDS, QUANTILE, Pace, quantile
 from alight._src.plan.choose import group_key, operation
-from alight._src.plan.plan import Decision, LaunchStep, Plan, Step
+from alight._src.plan.plan import Decision, LaunchStep, Plan, Spot, Step
 from alight._src.plan.plan_cost import account
 from alight._src.record.conversions import asarray
 from alight._src.run import evaluate, residency, timed_pick
@@ -39,7 +39,6 @@ SCHEMA = 1
 
 Row = dict[str, Any]
 Case = tuple[str, int, str]  # program, elements, dtype
-Spot = tuple[str, str]  # device, implementation
 
 # Rounds over the places of a program. The 20 % quantile of fifteen is the fourth best.
 _ROUNDS = 15
@@ -275,6 +274,7 @@ def _group(group: Group, decision: Decision) -> Row:
 def _taken(group: Group, able: Sequence[Spot]) -> dict[Spot, float]:
     """Return the seconds that a group took on each of these, where it can run by itself."""
     found: dict[Spot, float] = {}
+    timers = {spot: timed_pick.timer(group, *spot) for spot in able}
     undisturbed = False
     for turn in range(_MOST_PASSES):
         if turn >= _PASSES and undisturbed:
@@ -283,7 +283,7 @@ def _taken(group: Group, able: Sequence[Spot]) -> dict[Spot, float]:
         for spot in able:
             if turn and spot not in found:
                 continue
-            timing = timed_pick.measured(group, *spot)
+            timing = timers[spot](LEAST_SECONDS)
             if timing is None:
                 continue
             found[spot] = min(timing.seconds, found.get(spot, timing.seconds))

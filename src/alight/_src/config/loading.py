@@ -15,6 +15,7 @@ from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeVar, cast
 
 from alight._core import POLICY
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.config.policy import Policy, amended
 from alight._src.config.schema import (
@@ -390,6 +391,9 @@ def reload_config(problems: list[AlightError] | None = None) -> Config:
     _tell_unknown(os.environ)  # by now it is known how much is to be logged
     _config, _base = settings, settings.policy
     return settings
+
+
+register(Cache.SETTINGS, reload_config)
 
 
 def current_policy() -> Policy:

@@ -16,15 +16,15 @@ from typing import Any, NamedTuple, Never, TypeVar, cast, overload
 from weakref import WeakSet
 
 from alight._src.adapt.first_plan import plan_at_once
+from alight._src.base.cache_registry import Cache, register
 from alight._src.config.schema import truth
 from alight._src.jit.call_phases import SETTLED
 from alight._src.jit.call_signature import describe
 from alight._src.jit.dispatch import Dispatching, choice_is_open
+from alight._src.jit.function_states import States
 from alight._src.jit.scope import as_jitted
-from alight._src.jit.site import Site
-from alight._src.jit.specializations import States
+from alight._src.jit.specialization import Specialization
 from alight._src.log.call_site import owned
-from alight._src.run import evaluate
 
 __all__ = ["Jitted", "as_jitted", "jit"]
 
@@ -100,11 +100,11 @@ class Jitted(Dispatching):
     @property
     def settled(self) -> bool:
         """Tell whether every kind of call met so far goes the way it will go from now on."""
-        return all([site.phase in SETTLED for site in tuple(self._sites.values())])
+        return all([kind.phase in SETTLED for kind in tuple(self._specializations.values())])
 
     @property
-    def _sites(self) -> OrderedDict[Any, Site]:
-        return self._learned().sites
+    def _specializations(self) -> OrderedDict[Any, Specialization]:
+        return self._learned().specializations
 
     def standing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Standing:
         """Return which way calls with such arguments take as things stand, and why."""
@@ -112,8 +112,8 @@ class Jitted(Dispatching):
         if described is None:
             way, why = "alight", "its arguments have no form that a plan could be kept for"
         else:
-            site = self._learned().site(described, choice_is_open(), self.remove)
-            way, why = site.taken, site.why
+            kind = self._learned().specialization(described, choice_is_open(), self.remove)
+            way, why = kind.taken, kind.why
         return Standing(f"jit {self.__qualname__}", self._place, way, why)
 
 
@@ -134,7 +134,7 @@ def _forget_all() -> None:
         jitted.forget()
 
 
-evaluate.forgetting.append(_forget_all)
+register(Cache.JITTED, _forget_all)
 
 
 @overload

@@ -28,7 +28,7 @@ from typing import Any
 
 from alight._core import recording_errstate
 from alight._core.guard import by_position
-from alight._src.adapt.kernel_trial import FOREGROUND
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy, policy
 from alight._src.fp_warnings.errstate import modes_here
@@ -37,6 +37,7 @@ from alight._src.jit.argument_leases import Leases
 from alight._src.jit.array_program import Tracing, key_of
 from alight._src.jit.call_phases import NUMPYS, OURS, RACES, SETTLED, Event, Phase, Way
 from alight._src.jit.call_signature import Described, describe
+from alight._src.jit.function_states import EXACT_KINDS, Learned, States
 from alight._src.jit.globals_rewrite import inside
 from alight._src.jit.guard_entries import direct_entry
 from alight._src.jit.guarding import Answering, Missed, kernels_there
@@ -45,8 +46,7 @@ from alight._src.jit.host_program import HostProgram, NothingWritten
 from alight._src.jit.numpy_generators import writes_into_arrays
 from alight._src.jit.purity import declare_pure, prove
 from alight._src.jit.scope import as_jitted, running
-from alight._src.jit.site import PLANNING_SHARE, Bits
-from alight._src.jit.specializations import EXACT_SITES, Learned, States
+from alight._src.jit.specialization import PLANNING_SHARE, Bits
 from alight._src.jit.trace import Trace, make_program
 from alight._src.log.decisions import LOG
 from alight._src.record.pending import record_floor
@@ -99,15 +99,15 @@ class Dispatching(Answering):
         """Return the result of a call in which NumPy acts at each op: all of it is NumPy's, unless
         ours has given other bits."""
         learned = self._learned()
-        site = learned.site(described, True, self.remove)
-        if site.bits is not Bits.SAME and site.phase not in NUMPYS:
+        kind = learned.specialization(described, True, self.remove)
+        if kind.bits is not Bits.SAME and kind.phase not in NUMPYS:
             return self._body(args, kwargs)
         began = perf_counter()
         result = self._numpy(args, kwargs)
-        site.ran_theirs(perf_counter() - began)
-        if len(site.theirs) > 1 and site.phase not in OURS:
-            missed = Missed(args, kwargs, described, learned, site)
-            self.answer_with_numpy(missed, again=site.phase not in NUMPYS)
+        kind.ran_numpy(perf_counter() - began)
+        if len(kind.numpy_seconds) > 1 and kind.phase not in OURS:
+            missed = Missed(args, kwargs, described, learned, kind)
+            self.answer_with_numpy(missed, again=kind.phase not in NUMPYS)
         return result
 
     def _on_ndarrays(
@@ -117,36 +117,38 @@ class Dispatching(Answering):
         takes."""
         # The state that everything below rests on: what is named may change meanwhile.
         learned = self._learned()
-        site = learned.site(described, choice_is_open(), self.remove)
-        program = site.program(described.scalars)
+        kind = learned.specialization(described, choice_is_open(), self.remove)
+        program = kind.program(described.scalars)
         if program is not None and not program.may_wait:
             return self._body(args, kwargs)
-        missed = Missed(args, kwargs, described, learned, site)
-        before = site.phase
+        missed = Missed(args, kwargs, described, learned, kind)
+        before = kind.phase
         if before in SETTLED:
-            self.put_back(learned.answers.get(id(site)))
-        self.hear(learned, site)
+            self.put_back(learned.answers.get(id(kind)))
+        self.hear(learned, kind)
         if program is not None and before in RACES:
             self.race_kernels(missed, program)
-        way = site.way(program, learned.proof.ops, _all_there)
+        way = kind.way(program, learned.proof.ops, _all_there)
         result = _ANSWERS[way](self, missed, program, way)
-        site.judge()
-        now = site.phase
+        kind.judge()
+        now = kind.phase
         if now is not before and now is Phase.ON_NUMPY:
-            LOG.demotion(f"jit {self.__qualname__}", site.why, self._place)
+            LOG.demotion(f"jit {self.__qualname__}", kind.why, self._place)
         return result
 
     def _time_numpy(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
-        site = missed.site
+        kind = missed.specialization
         began = perf_counter()
         result = self._numpy(missed.args, missed.kwargs)
-        site.ran_theirs(perf_counter() - began)
+        kind.ran_numpy(perf_counter() - began)
         if way is Way.NUMPY_TOLD:
-            for lacks in site.lacks:
+            for lacks in kind.lacks:
                 evaluate.ran_without(lacks)
         # While laps are run each call comes here: one a call.
         elif (
-            site.laps is None and len(site.theirs) > 1 and (way is not Way.TURNS or site.puts_off())
+            kind.race is None
+            and len(kind.numpy_seconds) > 1
+            and (way is not Way.TURNS or kind.puts_off())
         ):
             self.answer_with_numpy(missed, again=way is not Way.NUMPY)
         return result
@@ -166,23 +168,23 @@ class Dispatching(Answering):
             return self._numpy(missed.args, missed.kwargs)
 
     def _time_ours(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
-        site = missed.site
-        cold = site.phase is Phase.COLD
+        kind = missed.specialization
+        cold = kind.phase is Phase.COLD
         before = stood_in.times
         measuring = FOREGROUND.spent_seconds
         began = perf_counter()
         result = self._ours(missed, program, way)
         seconds = perf_counter() - began - (FOREGROUND.spent_seconds - measuring)
-        if cold and site.programs:
+        if cold and kind.programs:
             FOREGROUND.trace_seconds = min(FOREGROUND.trace_seconds, seconds)
         # A run in which NumPy stood in for a kernel that is still being made is no run of ours yet.
-        site.ran_ours(seconds, cold=cold or stood_in.times != before)
+        kind.ran_alight(seconds, cold=cold or stood_in.times != before)
         # Where NumPy is timed beside ours, ours runs whoever is faster: to count that as measuring
         # would put off the very run that ends it.
-        if site.theirs and site.bits is Bits.SAME:
-            FOREGROUND.spent_seconds += max(0.0, seconds - site.theirs[0])
-        if program is not None and not program.once and site.wants_shadow():
-            site.ran_theirs(self.shadow(program, missed.args, missed.kwargs))
+        if kind.numpy_seconds and kind.bits is Bits.SAME:
+            FOREGROUND.spent_seconds += max(0.0, seconds - kind.numpy_seconds[0])
+        if program is not None and not program.once and kind.wants_shadow():
+            kind.ran_numpy(self.shadow(program, missed.args, missed.kwargs))
         return result
 
     def _on_arrays(self, args: tuple[Any, ...]) -> Any:
@@ -216,7 +218,7 @@ class Dispatching(Answering):
             result = self._body(args, {})
         else:
             tracing = None
-            if key not in on_ours and len(on_ours) < 2 * EXACT_SITES:
+            if key not in on_ours and len(on_ours) < 2 * EXACT_KINDS:
                 tracing = Tracing(args)
             result = self._body(args, {}, tracing=tracing)
             if tracing is not None and learned.holds():
@@ -229,7 +231,7 @@ class Dispatching(Answering):
         """Return what answers calls on Arrays of these kinds by calls on ndarrays."""
         hosted = learned.hosted.get(key)
         if hosted is None:
-            if len(learned.hosted) >= EXACT_SITES:
+            if len(learned.hosted) >= EXACT_KINDS:
                 oldest = learned.hosted.pop(next(iter(learned.hosted)))
                 if oldest.entry is not None:
                     self.remove(oldest.entry)
@@ -248,14 +250,15 @@ class Dispatching(Answering):
         function = self.__wrapped__
         running.way = "numpy"  # outside of the clock: it takes a tenth of a short call
         try:
-            with unheard() if program.warns else np.errstate(all="ignore"):
+            with (
+                FOREGROUND.measuring(),
+                unheard() if program.warns else np.errstate(all="ignore"),
+            ):
                 began = perf_counter()
                 function(*args, **kwargs)
-                seconds = perf_counter() - began
+                return perf_counter() - began
         finally:
             running.way = None
-        FOREGROUND.spent_seconds += seconds
-        return seconds
 
     def _body(
         self,
@@ -274,11 +277,11 @@ class Dispatching(Answering):
             why = "generators of NumPy's own write into its arrays"
             LOG.demotion(f"jit {self.__qualname__}", why, self._place)
             if missed is not None:
-                missed.site.came(Event.NOT_KEPT)
+                missed.specialization.came(Event.NOT_KEPT)
             return self._numpy(args, kwargs)
         trace = tracing or Trace(leases.leases)
         errstate = recording_errstate()
-        wanted = proven and missed is not None and missed.site.may_trace()
+        wanted = proven and missed is not None and missed.specialization.may_trace()
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
         # when no more traces are made: what is raced must be what runs afterwards. And what lies on
         # a device would be NumPy's op by op, for good, from the first time the host has read it.
@@ -305,20 +308,20 @@ class Dispatching(Answering):
             result = leases.give(result)
         if missed is None:
             return result
-        site, learned = missed.site, missed.learned
+        kind, learned = missed.specialization, missed.learned
         planning = trace.steps * _planning_seconds()
         planned = PLANNING_SHARE * planning > perf_counter() - began
         if wanted:
-            site.tries += 1
+            kind.tries += 1
         if leases.changed or not learned.holds():
             program = None
         if program is not None:
-            site.keep(missed.described.scalars, program)
+            kind.keep(missed.described.scalars, program)
         there = [] if program is None else kernels_there(program)
-        site.traced(trace, program, there, trace.ours or not whole, planned)
+        kind.traced(trace, program, there, trace.ours or not whole, planned)
         straight = wanted and learned.proof.straight and not kwargs
         if straight and not trace.requests and _below_floor(args):
-            site.came(Event.NO_STEP)
+            kind.came(Event.NO_STEP)
         return result
 
     # -- what is known ----------------------------------------------------------------------------

@@ -11,12 +11,14 @@ from weakref import WeakKeyDictionary
 
 from alight._core import POLICY
 from alight._core.guard import CallGuard, Entry
-from alight._src.adapt.kernel_trial import FOREGROUND
+from alight._src.adapt.contest import Contender
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
 from alight._src.jit.call_phases import RACES, Phase
 from alight._src.jit.call_signature import Described
 from alight._src.jit.flag_source import FlagSearch
+from alight._src.jit.function_states import Learned
 from alight._src.jit.guard_entries import (
     call_entry,
     call_pattern,
@@ -26,8 +28,7 @@ from alight._src.jit.guard_entries import (
     watch_entry,
 )
 from alight._src.jit.host_program import HostProgram, Launchable
-from alight._src.jit.site import LAPS, Laps, Site
-from alight._src.jit.specializations import Learned
+from alight._src.jit.specialization import KERNEL_RULES, KernelRace, Specialization
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run.prepared_step import kernel_at_hand
@@ -53,7 +54,7 @@ class Missed(NamedTuple):
     kwargs: dict[str, Any]
     described: Described
     learned: Learned
-    site: Site
+    specialization: Specialization
 
 
 class Answering(CallGuard):
@@ -72,65 +73,64 @@ class Answering(CallGuard):
         if not _racing.acquire(blocking=False):
             return
         try:
-            if missed.site.phase in RACES:
+            if missed.specialization.phase in RACES:
                 self._race(missed, program)
         finally:
             _racing.release()
 
     def _race(self, missed: Missed, program: HostProgram) -> None:
-        args, kwargs, site = missed.args, missed.kwargs, missed.site
+        args, kwargs, kind = missed.args, missed.kwargs, missed.specialization
         if kwargs or program.once:
-            site.raced(False)
+            kind.raced(False)
             return
         plan, launchable = generated(program)
         if launchable is None:
-            site.raced(False)
+            kind.raced(False)
             return
         if not all(map(_at_hand, launchable.steps)):
             return
         # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
-        lost = site.phase is Phase.PLAN_LEADS
-        theirs = site.theirs[0] if site.theirs else site.last_seconds
-        laps, under = site.laps, POLICY.get()
-        if laps is None or laps.left(program):
-            racing = 2 * LAPS * (site.ours[0] if lost else theirs)
+        plan_seconds = kind.alight_seconds[0] if kind.phase is Phase.PLAN_LEADS else None
+        numpy_seconds = kind.numpy_seconds[0] if kind.numpy_seconds else kind.last_seconds
+        race, under = kind.race, POLICY.get()
+        if race is None or race.left(program):
+            racing = 2 * KERNEL_RULES.laps * (plan_seconds or numpy_seconds)
             # Either it stays within what measuring may take, or the calls have by now taken as
             # long.
-            if not FOREGROUND.allows(racing) and site.spent_seconds < racing:
+            if not FOREGROUND.allows(racing) and kind.spent_seconds < racing:
                 return
             entry = self._entry_of(missed, program, launchable)
             if entry is None:
                 return
-            laps = site.laps = Laps(program, under, entry)
-        elif laps.program is not program:
+            race = kind.race = KernelRace(program, under, entry)
+        elif race.program is not program:
             return
-        before, began = FOREGROUND.spent_seconds, perf_counter()
-        # One lap a call: all at once, a call would take ten times as long. And in turns: what
-        # disturbs the machine for a while disturbs both.
-        if not lost and len(laps.numpy) <= len(laps.kernel):
-            laps.numpy.append(self.shadow(program, args, kwargs))
-            FOREGROUND.spent_seconds = before + perf_counter() - began
-            return
-        if laps.under is not under:  # one that says the same, made anew
-            made = self._entry_of(missed, program, launchable)
-            if made is None:
+        if plan_seconds is not None:
+            race.against_plan(plan_seconds)
+        contest = race.contest
+        # One lap a call: all at once, a call would take ten times as long.
+        with FOREGROUND.measuring():
+            if contest.turn() is Contender.NUMPY:
+                contest.lap(Contender.NUMPY, self.shadow(program, args, kwargs))
                 return
-            laps.under, laps.entry = under, made
-        entry = laps.entry
-        laps.kernel.append(_lap(entry, args))
-        FOREGROUND.spent_seconds = before + perf_counter() - began
-        numpy_seconds = theirs if lost else min(laps.numpy)
-        beaten = site.ours[0] if lost else numpy_seconds
-        if not laps.over(beaten):
+            if race.under is not under:  # one that says the same, made anew
+                made = self._entry_of(missed, program, launchable)
+                if made is None:
+                    return
+                race.under, race.entry = under, made
+            contest.lap(Contender.KERNELS, _lap(race.entry, args))
+        winner = contest.winner()
+        if winner is None:
             return
-        seconds = min(laps.kernel)
-        site.raced(seconds < beaten)
-        if site.phase is Phase.ON_KERNELS:
-            entry.take()
+        kind.raced(winner is Contender.KERNELS)
+        if kind.phase is Phase.ON_KERNELS:
+            race.entry.take()
             program.plan = plan  # the same bits from now on, also where the guard hands over
-            decisions = measured(launchable, numpy_seconds, seconds)
-            watch_entry(entry, launchable, decisions, program.site)
-            self.answer(missed.learned, site, entry)
+            if plan_seconds is None:
+                numpy_seconds = contest.best(Contender.NUMPY)
+            decisions = measured(launchable, numpy_seconds, contest.best(Contender.KERNELS))
+            watch_entry(race.entry, launchable, decisions, program.site)
+            self.answer(missed.learned, kind, race.entry)
 
     def launch_directly(self, missed: Missed, program: HostProgram) -> None:
         """Let the guard launch a program whose own plan is generated kernels."""
@@ -165,16 +165,16 @@ class Answering(CallGuard):
             what = " and ".join([step.decision.operation for step in launchable.steps])
             LOG.fallback(f"{what} on cpu:generated", f"{type(error).__name__}: {error}", None)
         if entry is None:
-            missed.site.raced(False)
+            missed.specialization.raced(False)
         return entry
 
-    def hear(self, learned: Learned, site: Site) -> None:
+    def hear(self, learned: Learned, kind: Specialization) -> None:
         """Take over what was timed of NumPy's way without Python."""
-        answer = learned.answers.get(id(site))
-        if answer is not None and site.phase is not Phase.ON_KERNELS:
+        answer = learned.answers.get(id(kind))
+        if answer is not None and kind.phase is not Phase.ON_KERNELS:
             calls, seconds = answer.take()
             if calls:
-                site.ran_theirs(seconds / calls, calls)
+                kind.ran_numpy(seconds / calls, calls)
 
     def put_back(self, entry: Entry | None) -> None:
         """Have the guard try an entry again that has gone for others: no call that it answers comes
@@ -182,12 +182,12 @@ class Answering(CallGuard):
         if entry is not None and not self.holds(entry):
             self.insert(entry)
 
-    def answer(self, learned: Learned, site: Site, entry: Entry) -> None:
+    def answer(self, learned: Learned, kind: Specialization, entry: Entry) -> None:
         """Have the guard answer a kind of call by this entry."""
-        old = learned.answers.get(id(site))
+        old = learned.answers.get(id(kind))
         if old is not None:
             self.remove(old)
-        learned.answers[id(site)] = entry
+        learned.answers[id(kind)] = entry
         self.insert(entry)
 
     def answer_with_numpy(self, missed: Missed, again: bool) -> None:
@@ -196,11 +196,11 @@ class Answering(CallGuard):
             return
         left = -1
         if again:
-            left = max(1, int(_ASK_SECONDS / max(missed.site.theirs[0], 1e-9)))
-        wide = missed.learned.all_numpys(missed.site.kind)
+            left = max(1, int(_ASK_SECONDS / max(missed.specialization.numpy_seconds[0], 1e-9)))
+        wide = missed.learned.all_numpys(missed.specialization.sizes)
         pattern = call_pattern(missed.args, missed.described.arrays if wide else ())
         entry = call_entry(self.__wrapped__, pattern, left, missed.learned.proof.lookups)
-        self.answer(missed.learned, missed.site, entry)
+        self.answer(missed.learned, missed.specialization, entry)
 
 
 def kernels_there(program: HostProgram) -> list[bool]:

@@ -556,7 +556,7 @@ def calibrate(
             keeping.keep(device, found)
         profile = run.profile()
         if store and kept is not None and contention(run.found.passes):
-            keeping.forget(device)  # second looks disagree: it may no longer hold
+            keeping.discard(device)  # second looks disagree: it may no longer hold
         profiles.append(save_profile(profile) if store else profile)
         if store and not profile.contended:
             remember(device)

@@ -17,6 +17,7 @@ from alight._src.fp_warnings.filters import unheard
 from alight._src.ir.group import Attrs, Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.measure.timing import (
+    LEAST_SECONDS,
     LONG_SAMPLE_SECONDS,
     SAMPLE_SECONDS,
     Timing,
@@ -313,14 +314,15 @@ class Bench:
         self.backend.wait(self.backend.submit(self.device, 0, (command,), ()))
         return target
 
-    def time(self, probe: Probe) -> Timing:
-        """Return how long the probe takes, results in fresh memory as in a program.
+    def time(self, probe: Probe, least_seconds: float = LEAST_SECONDS) -> Timing:
+        """Return how long the probe takes, results in fresh memory as in a program, by samples of
+        so many seconds.
 
         Raises Unsupported where the device cannot run it.
         """
         with unheard():
             clock, sample = self._clock(self.launch(probe))
-            return summary(sample_calls(clock, sample_seconds=sample))
+            return summary(sample_calls(clock, least_seconds, sample_seconds=sample))
 
     def _clock(self, launch: Launch) -> tuple[Callable[[int], float], float]:
         """Return what makes a launch k times and returns its seconds on the device's clock, and how

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alight._src.store import Document
     from alight.device import Device
 
-__all__ = ["Kept", "forget", "keep", "load"]
+__all__ = ["Kept", "discard", "keep", "load"]
 
 KIND = "timings"
 # Folders of the package that make, place, run or time a group.
@@ -104,7 +104,7 @@ def keep(device: Device, found: Kept) -> None:
     default_store().write(KIND, _key(device), document, _joined)
 
 
-def forget(device: Device) -> None:
+def discard(device: Device) -> None:
     """Have the next calibration of a device begin anew."""
     default_store().remove(KIND, _key(device))
 

@@ -187,6 +187,28 @@ def host_clock(call: Callable[[], Any]) -> Callable[[int], float]:
     return take
 
 
+def laps(
+    call: Callable[[], Any],
+    most: int,
+    most_seconds: float = math.inf,
+    least: int = 1,
+    warm: int = 0,
+) -> list[float]:
+    """Return the host's seconds of single calls that wait for their results, the quickest first.
+
+    ``most`` calls, or fewer once ``most_seconds`` are over, but ``least`` in any case; ``warm``
+    calls come before, and are not timed.
+    """
+    take = host_clock(call)
+    if warm:
+        take(warm)
+    taken: list[float] = []
+    ends = perf_counter() + most_seconds
+    while len(taken) < least or (len(taken) < most and perf_counter() < ends):
+        taken.append(take(1))
+    return sorted(taken)
+
+
 # Samples on a clock that takes long to read: the thread's own up to 1 µs, a device's events some 5
 # where a launch takes 3.
 LONG_SAMPLE_SECONDS = 100e-6

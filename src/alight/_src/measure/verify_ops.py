@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from alight._core import Data, layout_of, make_layout
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.base.shortage import is_shortage
@@ -37,6 +38,8 @@ _TIES = frozenset(("maximum", "minimum", "fmax", "fmin", "clip"))
 
 _known: dict[tuple[Any, ...], str] = {}  # "" for what matched
 _documents: dict[str, dict[str, str]] = {}
+register(Cache.VERIFIED_OPS, _known.clear)
+register(Cache.VERIFIED_OPS, _documents.clear)
 
 
 def doubt(

@@ -146,10 +146,14 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
             return settled(host, Reason.DEMOTED, Reason.DEMOTED)
         if threshold is not None and _floor_elements(group) < threshold:
             return settled(host, Reason.BELOW_FLOOR, Reason.BELOW_FLOOR)
-    seconds_of = facts.timed or facts.estimate
+    spots = [(candidates[i].device, candidates[i].implementation) for i in able]
+    timed = None if facts.timed is None else facts.timed(group, spots)
     for i in able:
         c = candidates[i]
-        estimate = seconds_of(group, c.device, c.implementation)
+        if timed is None:
+            estimate = facts.estimate(group, c.device, c.implementation)
+        else:
+            estimate = timed[c.device, c.implementation]
         reason = Reason.UNCALIBRATED if estimate is None else None
         candidates[i] = Candidate(c.device, c.implementation, estimate, reason, c.detail)
     # Without NumPy's own time nothing shows that another is faster. What it would wait for is known

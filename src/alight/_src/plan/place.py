@@ -34,6 +34,7 @@ from alight._src.plan.plan import (
     LaunchStep,
     Plan,
     Refusal,
+    Spot,
     Step,
     ViewStep,
     WriteStep,
@@ -47,8 +48,6 @@ from alight._src.plan.stages import Uses
 from alight._src.plan.workload import workload
 from alight.device import HOST_DEVICE
 from alight.errors import UnsupportedOnDevice
-
-Spot = tuple[str, str]  # device, implementation
 
 
 def make_plan(graph: Graph, facts: Facts, cuts: Cuts | None = None) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ from alight.device import Device, Reason
 
 if TYPE_CHECKING:
     from alight._core import Layout
+
+Spot = tuple[str, str]  # device, implementation
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +187,9 @@ class Facts:
     nbytes)`` is between spaces. ``host_required`` are positions of outputs that the host is about
     to read. ``bases[i]`` is the first input whose memory input i is a window of (itself, if it is
     none's); ``windows`` are the inputs that are less than their memory, with its bytes, all of
-    which copies take. ``timed`` is ``estimate`` by running it: where it is given, it decides
-    between candidates, while ``estimate`` goes on deciding what is fused. ``step_seconds`` are our
+    which copies take. ``timed`` is ``estimate`` of several candidates (device, implementation) by
+    running them in turns: where it is given, it decides between them, while ``estimate`` goes on
+    deciding what is fused. ``step_seconds`` are our
     own for one step more, its kernel apart, and ``steps`` those on devices where they are known.
     """
 
@@ -203,7 +206,7 @@ class Facts:
     host_required: frozenset[int] = frozenset()
     bases: tuple[int, ...] = ()
     windows: Mapping[int, int] = field(default_factory=dict)
-    timed: Callable[[Group, str, str], Estimate | None] | None = None
+    timed: Callable[[Group, Sequence[Spot]], Mapping[Spot, Estimate | None]] | None = None
     step_seconds: float = STEP_SECONDS
     steps: Mapping[str, float] = field(default_factory=dict)
 

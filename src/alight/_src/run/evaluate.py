@@ -6,10 +6,9 @@ One request evaluates every live pending root it is connected to, so that nothin
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
 from time import perf_counter
@@ -29,8 +28,9 @@ from alight._core import (
 )
 from alight._src.adapt import planner_facts, recalibrate
 from alight._src.base.apart import bring
+from alight._src.base.cache_registry import Cache, forget, register
 from alight._src.base.originals import np
-from alight._src.config.loading import config, current_policy, policy, reload_config
+from alight._src.config.loading import config, current_policy, policy
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.fp_warnings.emit import note
 from alight._src.ir.ops import OPS
@@ -41,7 +41,7 @@ from alight.errors import UnsupportedOnDevice
 
 if TYPE_CHECKING:
     from alight._src.ir.group import Graph, Group
-    from alight._src.plan.plan import Estimate, Facts, Foregone, Plan
+    from alight._src.plan.plan import Estimate, Facts, Foregone, Plan, Spot
     from alight._src.plan.size_classes import Cuts
     from alight._src.run.execute import WriteOrder
 
@@ -56,31 +56,11 @@ _PLANS_KEPT = 1024
 _plans: dict[Key, Plan] = {}
 # What plans of one structure have in common, whatever their sizes.
 _cuts: Cuts = {}
+register(Cache.PLANS, _plans.clear)
+register(Cache.PLANS, _cuts.clear)
 
 # Not known yet: whoever records is sent to `enough`, which learns it.
 floor.budget = 0
-
-
-# Called when plans are dropped: whoever replays them must drop its own.
-forgetting: list[Callable[[], None]] = []
-
-
-def forget_plans() -> None:
-    """Drop every cached plan: what they were decided by has changed."""
-    _plans.clear()
-    _cuts.clear()
-    # It keeps what plans run by: where none was run it need not be there.
-    if (ready := sys.modules.get("alight._src.run.prepared_step")) is not None:
-        ready.forget()
-    for forget in forgetting:
-        forget()
-
-
-def read_anew() -> None:
-    """Have settings, profiles and plans read and made anew: the environment has changed."""
-    reload_config()
-    planner_facts.forget()
-    forget_plans()
 
 
 def _forget_oldest() -> None:
@@ -95,7 +75,7 @@ def _forget_oldest() -> None:
 def _after_fork() -> None:
     # What was placed on devices that the parent opened unasked runs elsewhere.
     if registry.orphaned():
-        forget_plans()
+        forget(Cache.PLANS)
 
 
 if hasattr(os, "register_at_fork"):
@@ -376,7 +356,7 @@ def _prove(plan: Plan, graph: Graph, facts: Facts) -> None:
 def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
     """Return all that a plan for these leaves may depend on, as things stand now."""
     _execution()
-    from alight._src.adapt.kernel_trial import demoted
+    from alight._src.adapt.regression_guard import demoted
     from alight._src.plan.plan import Facts
 
     policy = current_policy()
@@ -423,7 +403,7 @@ def _held(leaf: Leaf) -> frozenset[str]:
     return spaces
 
 
-def _timed() -> Callable[[Group, str, str], Estimate | None]:
+def _timed() -> Callable[[Group, Sequence[Spot]], Mapping[Spot, Estimate | None]]:
     from alight._src.run.timed_pick import timed  # late: it brings the probes of calibration
 
     return timed
@@ -486,7 +466,7 @@ def ran_without(lacks: Foregone) -> bool:
     with residency.LOCK:
         changed = lazy_devices.ran_without(lacks)
         if changed:
-            forget_plans()
+            forget(Cache.PLANS)
     return changed
 
 

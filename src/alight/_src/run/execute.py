@@ -302,7 +302,7 @@ class Execution:
             LOG.launched(decision, site, seconds, *known)
             if not ready.plainly and runner.ran:
                 ready.tried(seconds, runner, site)
-                if ready.trial is not None and ready.trial.wants_shadow:
+                if ready.guard is not None and ready.guard.wants_shadow:
                     ready.shadow(places, site)
         runner.ran = True
         results = []

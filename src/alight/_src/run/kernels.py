@@ -33,9 +33,9 @@ from alight._src.measure.timing import quiet
 from alight._src.plan.cost import compile_seconds
 from alight._src.store import default_store, digest
 from alight.backends.registry import backend_of
-from alight.device import HOST_DEVICE, Device, Unsupported
+from alight.device import HOST_DEVICE, Device, Reason, Unsupported
 
-__all__ = ["GENERATED", "coming", "kernel", "settle", "soon"]
+__all__ = ["GENERATED", "kernel", "missing", "settle", "soon"]
 
 GENERATED = "generated"
 
@@ -81,12 +81,17 @@ def _had(maker: _Maker, patience: float) -> Any:
     if finite and maker.key not in _made and (seconds := maker.seconds()) > patience:
         # A group seen once may never come again; one that did will, as programs loop and are
         # started anew.
-        lost = tier_up.again(maker.stored_as, patience)
-        if lost is not None:
+        loss = tier_up.lost(maker.stored_as, patience, maker.loading_seconds())
+        if loss.reason is Reason.COMPILING:
             # Who pays once he has lost as much never pays more than twice what was best.
-            _background.add(maker.key, maker.quietly, seconds if lost >= seconds else math.inf)
+            in_time = seconds if loss.seconds >= seconds else math.inf
+            _background.add(maker.key, maker.quietly, in_time)
         return None
-    return maker.make()
+    made = maker.make()
+    if maker.key not in _used:
+        _used.add(maker.key)
+        tier_up.used(maker.stored_as)
+    return made
 
 
 def soon(where: Device, group: Group, schedule: Any = None) -> bool:
@@ -101,10 +106,13 @@ def soon(where: Device, group: Group, schedule: Any = None) -> bool:
     return False
 
 
-def coming(where: Device, group: Group, schedule: Any = None) -> bool:
-    """Tell whether a generated kernel waits to be made, is being made, or was made by now."""
-    key = _Maker(where, group, schedule).key
-    return key in _made or key in _failed or _background.has(key)
+def missing(where: Device, group: Group, schedule: Any = None) -> Reason:
+    """Return why NumPy runs in the place of a generated kernel: it is being made, or was by now; it
+    was not asked for before; or it saves less than loading it takes."""
+    maker = _Maker(where, group, schedule)
+    if maker.key in _made or maker.key in _failed or _background.has(maker.key):
+        return Reason.COMPILING
+    return tier_up.reason(maker.stored_as)
 
 
 def settle() -> None:
@@ -135,6 +143,11 @@ class _Maker:
         # What is on disk needs no compiler where its files can be read without one.
         first = not (stored and elf.HERE) and _compiler() not in sys.modules
         return compile_seconds(self.group, profile_of(self.device), stored, first)
+
+    def loading_seconds(self) -> float:
+        """Return the predicted seconds until the kernel is there in a process that finds it on
+        disk."""
+        return compile_seconds(self.group, profile_of(self.device), True, first=not elf.HERE)
 
     def make(self) -> Any:
         """Return the kernel: from this process, from disk, or compiled now."""
@@ -172,7 +185,6 @@ class _Maker:
                 else:
                     LOG.count(kernels_compiled=1)
                 _made.add(self.key)
-                tier_up.made(self.stored_as)
             return found
 
     def keep(self, data: bytes) -> None:
@@ -184,6 +196,7 @@ class _Maker:
         """Make the kernel for later; an error belongs to who asks for it then."""
         try:
             self.make()
+            tier_up.made(self.stored_as)
         except failures() as error:
             if not is_shortage(error):  # else it can be made once that is over
                 _failed[self.key] = f"{type(error).__name__}: {error}"
@@ -279,6 +292,7 @@ class _Background:
 
 
 _made: set[str] = set()
+_used: set[str] = set()
 _failed: dict[str, str] = {}
 # Held while a kernel is made, and by a fork, so that no child is born with a compiler at work.
 _making = threading.RLock()

@@ -1,5 +1,5 @@
 """Launch steps made ready in this process: the kernel of each, who stands in for it while it is
-made, and what it has shown on trial."""
+made, and its contest against NumPy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from time import perf_counter
 from typing import Any
 
 from alight._core import OPERANDS, Data, Direct, Layout, Value
-from alight._src.adapt.kernel_trial import FOREGROUND, trial_of
+from alight._src.adapt.contest import Contender
+from alight._src.adapt.foreground import FOREGROUND
+from alight._src.adapt.regression_guard import GuardPhase, guard_of
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.base.originals import np
@@ -33,7 +36,6 @@ __all__ = [
     "HOST_DEVICE",
     "Place",
     "Ready",
-    "forget",
     "kernel_at_hand",
     "kernel_of",
     "let_go",
@@ -74,6 +76,7 @@ class Ready:
         "displacing",
         "eligible",
         "elsewhere",
+        "guard",
         "implementation",
         "kernel",
         "late",
@@ -85,7 +88,6 @@ class Ready:
         "spare",
         "spot",
         "step",
-        "trial",
         "unheard",
         "where",
         "windows",
@@ -110,7 +112,7 @@ class Ready:
         self.elsewhere: dict[Reason, Decision] = {}
         self.displacing: Decision | None = None
         own = implementation == step.implementation and where.id == step.device
-        self.trial = trial_of(step) if own else None
+        self.guard = guard_of(step) if own else None
         self.plainly = False  # the kernel is there, and nothing is left to find out
         self.windows: dict[Layout, Ready] = {}
         self.worded = is_worded(step.group.graph)
@@ -263,45 +265,43 @@ class Ready:
     def turn(self) -> Ready:
         """Return what runs the step now: itself, or NumPy while its kernel is being made, while
         NumPy is timed, and where the kernel has lost."""
-        trial = self.trial
-        if trial is not None and trial.lost:
+        guard = self.guard
+        if guard is not None and guard.phase is GuardPhase.LOST:
             return self.on_host()
         if self.kernel is None and self.compiled(self.patience) is None:
             return self.on_host()
-        if trial is not None and trial.lost is None:
-            return self.on_host() if trial.numpys_turn else self
+        if guard is not None and not guard.is_over:
+            return self.on_host() if guard.phase is GuardPhase.IN_TURNS else self
         self.plainly = True
         return self
 
     def tried(self, seconds: float, runner: Ready, site: Any) -> None:
-        """Note what a run took, where the kernel is on trial."""
-        trial = self.trial
-        if trial is None or trial.lost is not None or self.kernel is None:
+        """Note what a run took, while the kernel's contest goes on."""
+        guard = self.guard
+        if guard is None or guard.is_over or self.kernel is None:
             return
-        if trial.ran(seconds, runner is not self):
+        if guard.ran(Contender.KERNELS if runner is self else Contender.NUMPY, seconds):
             LOG.demotion(
                 self.step.decision.operation,
-                f"NumPy took {readable_seconds(trial.numpy_seconds)}, "
-                f"the kernel {readable_seconds(trial.seconds)}"
-                + (": NumPy's from the next start on" if trial.beside else ""),
+                f"NumPy took {readable_seconds(guard.numpy_seconds)}, "
+                f"the kernel {readable_seconds(guard.kernel_seconds)}"
+                + (": NumPy's from the next start on" if guard.beside else ""),
                 site,
             )
 
     def shadow(self, places: Sequence[Place], site: Any) -> None:
         """Time NumPy on the operands of a kernel that has just run; what it gives is thrown
         away."""
-        trial, other = self.trial, self.on_host()
-        assert trial is not None
-        began = perf_counter()
+        guard, other = self.guard, self.on_host()
+        assert guard is not None
         try:
             if self.step.decision.bytes * _SHARE_OF_MEMORY > host_memory()[0]:
                 raise MemoryError
-            with unheard():
+            with FOREGROUND.measuring(), unheard():
                 _, seconds, _ = other.submit(places, frozenset(), [])
         except failures():
-            trial.lost = False  # there is nothing to compare with
+            guard.phase = GuardPhase.KEPT  # there is nothing to compare with
             return
-        FOREGROUND.spent_seconds += perf_counter() - began
         if other.ran and seconds is not None:  # a first run touches memory anew
             self.tried(seconds, other, site)
         other.ran = True
@@ -315,11 +315,9 @@ class Ready:
     def decision_elsewhere(self) -> Decision:
         """Return the decision that is logged where NumPy runs in the kernel's place."""
         if self.kernel is None:
-            step = self.step
-            comes = kernels.coming(self.where, step.group, step.schedule)
-            reason = Reason.COMPILING if comes else Reason.FIRST_TIME
+            reason = kernels.missing(self.where, self.step.group, self.step.schedule)
         else:
-            lost = self.trial is not None and self.trial.lost
+            lost = self.guard is not None and self.guard.phase is GuardPhase.LOST
             reason = Reason.DEMOTED if lost else Reason.TRIAL
         if reason not in self.elsewhere:
             self.elsewhere[reason] = replace(
@@ -330,6 +328,7 @@ class Ready:
 
 # By step; each keeps its step, so that the id stays its own.
 _steps: dict[int, Ready] = {}
+register(Cache.PREPARED_STEPS, _steps.clear)
 
 
 def ready_of(step: LaunchStep) -> Ready:
@@ -355,9 +354,3 @@ def let_go(plan: Plan) -> None:
     """Drop the kernels made ready for one plan; who still runs it has them made ready again."""
     for step in plan.steps:
         _steps.pop(id(step), None)
-
-
-def forget() -> None:
-    """Drop every kernel made ready: the plans they belong to are gone."""
-    _steps.clear()
-    window_writes.forget()

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from alight._core import Data, Layout
+from alight._src.base.cache_registry import Cache, register
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.ops import OPS
 from alight._src.log.decisions import LOG
@@ -17,7 +18,7 @@ from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Device, Unsupported
 
-__all__ = ["forget", "group_into", "overlaps", "takes_all", "write_there"]
+__all__ = ["group_into", "overlaps", "takes_all", "write_there"]
 
 
 def takes_all(step: LaunchStep, write: WriteStep) -> bool:
@@ -100,4 +101,4 @@ def _kernel(name: str, value: Layout, window: Layout) -> Any:
     raise gap or Unsupported(f"{where.id} has no implementation")
 
 
-forget = _kernel.cache_clear
+register(Cache.PREPARED_STEPS, _kernel.cache_clear)

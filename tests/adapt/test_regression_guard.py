@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.adapt import kernel_trial, planner_facts
+from alight._src.adapt import planner_facts, regression_guard
+from alight._src.adapt.foreground import ForegroundBudget
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import Estimate
-from alight._src.run import evaluate, prepared_step
+from alight._src.run import prepared_step
 from alight._src.store import Store
 from alight.backends import host
 from hearing import collected
@@ -31,14 +33,12 @@ def promised(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return Estimate(seconds, seconds, seconds, {"memory": seconds})
 
     monkeypatch.setattr(planner_facts, "estimate", estimate)
-    monkeypatch.setattr(kernel_trial, "_lost", set())
-    monkeypatch.setattr(kernel_trial, "_learned", [])
     # The compiler's wait would have NumPy take the first runs.
     monkeypatch.setattr(prepared_step.Ready, "patience", float("inf"))
-    evaluate.forget_plans()
+    forget(Cache.KERNELS_LOST)
     LOG.reset()
     yield
-    evaluate.forget_plans()
+    forget(Cache.KERNELS_LOST)
     LOG.reset()
 
 
@@ -77,9 +77,9 @@ def test_a_kernel_that_loses_is_demoted_once_and_reported(monkeypatch: pytest.Mo
     (row,) = LOG.snapshot().demotions
     assert (row.what, row.times) == ("multiply+add", 1)
     assert row.reason == "NumPy took 1 ms, the kernel 3 ms"
-    assert row.call_site is not None and "test_kernel_trial.py" in row.call_site
+    assert row.call_site is not None and "test_regression_guard.py" in row.call_site
     # Plans to come know it, and the same ops on other layouts or with other attributes are apart.
-    evaluate.forget_plans()
+    forget(Cache.PLANS)
     assert run(chain, 1) == [LOST]
     assert run(lambda x: chain(x[::2]), 1) == [OURS]
     assert run(lambda x: chain(x[:77]), 1) == [OURS]
@@ -111,30 +111,25 @@ def test_what_loses_beside_numpy_is_numpys_from_the_next_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shelf = Store(tmp_path)
-    monkeypatch.setattr(kernel_trial, "default_store", lambda: shelf)
-    monkeypatch.setattr(kernel_trial, "_key", lambda: "here")
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(regression_guard, "default_store", lambda: shelf)
+    monkeypatch.setattr(regression_guard, "_key", lambda: "here")
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     took(monkeypatch, 3e-3, 1e-3)
-    kernel_trial._kept.cache_clear()
-    try:
-        assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
-        (row,) = LOG.snapshot().demotions
-        assert row.reason.endswith("the kernel 3 ms: NumPy's from the next start on")
-        evaluate.forget_plans()
-        assert run(lambda x: np.exp(x) * 2, 1) == [OURS]  # nor by a plan that is made anew
-        kernel_trial._keep()
-        kernel_trial._kept.cache_clear()  # as a process that starts
-        evaluate.forget_plans()
-        assert run(lambda x: np.exp(x) * 2, 2) == [LOST] * 2
-        assert run(lambda x: np.exp(x) * 3 + 1, 1) == [OURS]
-    finally:
-        kernel_trial._kept.cache_clear()
+    assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
+    (row,) = LOG.snapshot().demotions
+    assert row.reason.endswith("the kernel 3 ms: NumPy's from the next start on")
+    forget(Cache.PLANS)
+    assert run(lambda x: np.exp(x) * 2, 1) == [OURS]  # nor by a plan that is made anew
+    regression_guard._keep()
+    forget(Cache.KERNELS_LOST)  # as a process that starts
+    assert run(lambda x: np.exp(x) * 2, 2) == [LOST] * 2
+    assert run(lambda x: np.exp(x) * 3 + 1, 1) == [OURS]
 
 
 def test_what_wins_beside_numpy_stays_and_an_error_there_is_none_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     took(monkeypatch, 1.2e-3, 1e-3)
     assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
     took(monkeypatch, 3e-3, 1e-3)
@@ -144,11 +139,11 @@ def test_what_wins_beside_numpy_stays_and_an_error_there_is_none_here(
 
     monkeypatch.setattr(host.NumpyKernel, "run", fails)
     assert run(lambda x: np.exp(x) * 4, 12) == [OURS] * 12
-    assert kernel_trial._learned == [] and not LOG.snapshot().demotions
+    assert regression_guard._learned == [] and not LOG.snapshot().demotions
 
 
 def test_what_is_timed_beside_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     took(monkeypatch, 3e-3, 1e-3)
     a = alight.asarray(np.full((300, 7), np.nan))
     with alight.policy(floor=0, force=None, devices=None), collected() as caught:
@@ -160,10 +155,10 @@ def test_what_is_timed_beside_says_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_time_nothing_is_timed_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_trial.Foreground, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
     took(monkeypatch, 3e-3, 1e-3)
     assert run(lambda x: np.exp(x) * 2, 12) == [OURS] * 12
-    assert kernel_trial._learned == []
+    assert regression_guard._learned == []
 
 
 def test_forced_kernels_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,15 @@ figures are kept here, and what they say is an event that leads to another phase
 
 from __future__ import annotations
 
+import math
 import threading
-from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from alight._src.adapt.kernel_trial import CLEAR, FOREGROUND, RUNS
+from alight._src.adapt.contest import Contender, Contest, Rules
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.at_fork import renewed
 from alight._src.base.formatting import readable_seconds
 from alight._src.jit.call_phases import (
@@ -28,18 +29,22 @@ from alight._src.jit.host_program import HostProgram
 from alight._src.jit.trace import Trace
 from alight._src.plan.plan import Foregone
 
-__all__ = ["LAPS", "PROGRAMS", "Bits", "Laps", "Site"]
+__all__ = ["KERNEL_RULES", "PROGRAMS", "Bits", "KernelRace", "Specialization"]
 
 # How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every
 # call would trace at every call; a handful of alternating settings is what real callers have.
 PROGRAMS = 8
 
-_WARM = 2  # a first run touches memory and caches anew: it may take ten times as long as the next
 _LOST = 4.0  # so much slower in two runs is slower in all
 # The quickest of three runs of ours took 0.92 to 1.09 of NumPy's quickest in 48 races of calls that
 # take 1.02 of NumPy's time (filters of 2^20, EPYC at rest): who wins by less has not won, and then
-# it is NumPy's, which nobody can be slower than by taking it.
-_TIE = 1.08
+# it is NumPy's, which nobody can be slower than by taking it. A first run touches memory and caches
+# anew: it may take ten times as long as the next.
+PLAN_RULES = Rules(laps=3, least_laps=2, margin=1.08)
+# Kernels that are behind have all their laps: their first ones find how many threads are best.
+KERNEL_RULES = Rules(laps=5, least_laps=2, behind=math.inf)
+
+_NUMPY, _PLAN, _KERNELS = Contender
 
 # What an op takes: to trace and to plan it, alone and in one kernel (4.1 ms for the first call of
 # 37, planned once); and NumPy on few elements, whose time so says how many there are at most.
@@ -53,33 +58,31 @@ _BODY_FACTOR = 20
 PLANNING_SHARE = 20
 
 
-LAPS = 5  # of each way, the best: what interrupts a run only makes it longer
+class KernelRace:
+    """The contest of a program's kernels that goes on, one lap a call, and the entry that launches
+    them, which was made for one policy."""
 
-
-class Laps:
-    """A race of a program's kernels against NumPy that goes on, one lap a call: the seconds of each
-    way, and the entry that launches the kernels, which was made for one policy."""
-
-    __slots__ = ("_passed", "entry", "kernel", "numpy", "program", "under")
+    __slots__ = ("_passed", "contest", "entry", "program", "under")
 
     def __init__(self, program: HostProgram, under: Any, entry: Any) -> None:
         self.program = program
         self.entry = entry
-        self.kernel: list[float] = []
-        self.numpy: list[float] = []
         self.under = under
+        self.contest = Contest((_NUMPY, _KERNELS), KERNEL_RULES)
         self._passed = 0
+
+    def against_plan(self, seconds: float) -> None:
+        """Race against a plan that has beaten NumPy, and takes so long."""
+        raced = self.contest.seconds[_KERNELS]
+        self.contest = Contest((_PLAN, _KERNELS), KERNEL_RULES)
+        self.contest.seconds[_KERNELS] = raced
+        self.contest.settle(_PLAN, seconds)
 
     def left(self, program: HostProgram) -> bool:
         """Tell whether another race is to begin: as many calls of other programs as a kind of call
         keeps have passed since the last lap."""
         self._passed = 0 if program is self.program else self._passed + 1
         return self._passed > PROGRAMS
-
-    def over(self, others: float) -> bool:
-        """Tell whether no more laps are needed, where the kernels' have to beat these seconds."""
-        count = len(self.kernel)
-        return count >= LAPS or (count >= _WARM and min(self.kernel) * CLEAR < others)
 
 
 class Bits(Enum):
@@ -96,24 +99,23 @@ _PLAIN = frozenset(Way) - {Way.NUMPY_FOR_NOW, Way.WHEN_MADE, Way.TURNS}
 _changing = renewed(globals(), "_changing", threading.RLock)
 
 
-class Site:
+class Specialization:
     """One kind of call of one function: its phase, how long each way took, and its programs."""
 
     __slots__ = (
-        "bits", "kind", "lacks", "laps", "last_seconds", "ours", "phase", "programs",
-        "spent_seconds", "theirs", "tries",
+        "bits", "contest", "lacks", "last_seconds", "phase", "programs", "race", "sizes",
+        "spent_seconds", "tries",
     )  # fmt: skip
 
-    def __init__(self, phase: Phase = Phase.COLD, kind: Any = None) -> None:
+    def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None) -> None:
         self.phase = phase
-        self.kind = kind  # how large its arguments are, in powers of two
+        self.sizes = sizes  # how large its arguments are, in powers of two
         self.bits = Bits.SAME
-        self.ours: list[float] = []  # seconds of the quickest runs, in order
-        self.theirs: list[float] = []
+        self.contest = Contest((_NUMPY, _PLAN), PLAN_RULES)
         self.spent_seconds = 0.0  # all that went into calls of this kind
         self.last_seconds = 0.0
         self.lacks: tuple[Foregone, ...] = ()  # devices that its plans do without
-        self.laps: Laps | None = None  # of the race that its kernels are in
+        self.race: KernelRace | None = None  # that its kernels are in
         self.programs: OrderedDict[Any, HostProgram] = OrderedDict()
         self.tries = 0
 
@@ -140,7 +142,7 @@ class Site:
             if way is Way.NUMPY_FOR_NOW:
                 if phase is Phase.WAITING and not self.waits(ops):
                     self.came(Event.PAYS)
-                elif phase is Phase.NUMPY_LEADS and program is None and self.laps is None:
+                elif phase is Phase.NUMPY_LEADS and program is None and self.race is None:
                     self.came(Event.OTHER_SCALARS)
                 else:
                     return way
@@ -153,16 +155,17 @@ class Site:
 
     def raced(self, won: bool) -> None:
         """Note whether the guard launches its kernels; a race that went on for that is over."""
-        self.laps = None
+        self.race = None
         self.came(Event.KERNELS_WON if won else Event.KERNELS_OUT)
 
     def waits(self, ops: float | None) -> bool:
         """Tell whether NumPy should have this call too, before alight's way is tried at all."""
-        if len(self.theirs) < _WARM:
+        if len(self.numpy_seconds) < PLAN_RULES.least_laps:
             return True
-        trying = _BODY_FACTOR * self.theirs[0]
+        numpy_seconds = self.numpy_seconds[0]
+        trying = _BODY_FACTOR * numpy_seconds
         if ops is not None:
-            count = min(ops, self.theirs[0] / _NUMPY_SECONDS)
+            count = min(ops, numpy_seconds / _NUMPY_SECONDS)
             trying = max(FOREGROUND.trace_seconds, _TRACE_SECONDS * count)
         # Once NumPy has taken as long as trying would, waiting on costs no less.
         return not FOREGROUND.allows(trying) and self.spent_seconds < trying
@@ -186,7 +189,7 @@ class Site:
         # To run it with NumPy in the place of kernels would take longer than NumPy. Where some were
         # there at the first run, and gave bits that NumPy does not, it goes on so.
         unmade = not all(there) and (self.bits is Bits.SAME or not any(there))
-        if unmade and not self.ours:
+        if unmade and not self.alight_seconds:
             events.append(Event.UNMADE)
         if trace.foregone:
             self.lacks = tuple(trace.foregone)
@@ -217,9 +220,7 @@ class Site:
     # -- figures ----------------------------------------------------------------------------------
     def numpys_turn(self) -> bool:
         """Tell whether NumPy's way should be timed now, in turn with ours."""
-        return self.bits is not Bits.OTHER and (
-            self.puts_off() or len(self.theirs) < min(RUNS, len(self.ours) + 1)
-        )
+        return self.bits is not Bits.OTHER and (self.puts_off() or self.contest.turn() is _NUMPY)
 
     def puts_off(self) -> bool:
         """Tell whether one slow run of ours waits for a second until there is time for it.
@@ -229,10 +230,10 @@ class Site:
         return (
             self.phase in OPEN
             and self.bits is not Bits.OTHER
-            and len(self.ours) == 1
-            and bool(self.theirs)
-            and self.ours[0] >= self.theirs[0] * _LOST
-            and not FOREGROUND.allows(self.ours[0], self.spent_seconds)
+            and len(self.alight_seconds) == 1
+            and bool(self.numpy_seconds)
+            and self.alight_seconds[0] >= self.numpy_seconds[0] * _LOST
+            and not FOREGROUND.allows(self.alight_seconds[0], self.spent_seconds)
         )
 
     def wants_shadow(self) -> bool:
@@ -240,42 +241,43 @@ class Site:
         return (
             self.phase in OPEN
             and self.bits is Bits.OTHER
-            and bool(self.ours)
-            and len(self.theirs) < RUNS
+            and bool(self.alight_seconds)
+            and len(self.numpy_seconds) < PLAN_RULES.laps
             # All of its runs within the share of what these calls took: where others have used
             # up the program's, a kind of call that NumPy does better would never be found out.
             and FOREGROUND.allows(
-                max([self.last_seconds, *self.theirs[:1]]), self.spent_seconds / RUNS
+                max([self.last_seconds, *self.numpy_seconds[:1]]),
+                self.spent_seconds / PLAN_RULES.laps,
             )
         )
 
-    def ran_ours(self, seconds: float, cold: bool) -> None:
+    @property
+    def numpy_seconds(self) -> list[float]:
+        """Return what the quickest runs of NumPy's way took, in order."""
+        return self.contest.seconds[_NUMPY]
+
+    @property
+    def alight_seconds(self) -> list[float]:
+        """Return what the quickest runs of alight's way took, in order."""
+        return self.contest.seconds[_PLAN]
+
+    def ran_alight(self, seconds: float, cold: bool) -> None:
         """Note a run of alight's way; one that had to make its plan says nothing of the next."""
         self.last_seconds = seconds
         self.spent_seconds += seconds
         if not cold:
-            insort(self.ours, seconds)
-            del self.ours[RUNS:]
+            self.contest.lap(_PLAN, seconds)
             self.came(Event.TIMED)
 
-    def ran_theirs(self, seconds: float, runs: int = 1) -> None:
+    def ran_numpy(self, seconds: float, runs: int = 1) -> None:
         """Note runs of NumPy's way, by the mean of their seconds."""
         self.spent_seconds += seconds * runs
-        insort(self.theirs, seconds)
-        del self.theirs[RUNS:]
+        self.contest.lap(_NUMPY, seconds)
 
     def judge(self) -> None:
         """Take the faster way once that is clear; NumPy's where it is not."""
-        if self.phase not in OPEN or not self.ours or not self.theirs:
-            return
-        ours, theirs = self.ours[0], self.theirs[0]
-        least = min(len(self.ours), len(self.theirs))
-        if least < _WARM:
-            return
-        close = theirs <= ours * CLEAR and ours <= theirs * CLEAR
-        if close and least < RUNS:
-            return
-        self.came(Event.PLAN_WON if ours * _TIE <= theirs else Event.NUMPY_WON)
+        if self.phase in OPEN and (winner := self.contest.winner()) is not None:
+            self.came(Event.PLAN_WON if winner is _PLAN else Event.NUMPY_WON)
 
     # -- what is said of it -----------------------------------------------------------------------
     @property
@@ -297,15 +299,16 @@ class Site:
             return "the policy says so"
         numpys = self.phase in NUMPYS
         times = []
-        if self.theirs:
-            times.append(f"NumPy took {readable_seconds(self.theirs[0])}")
-        if self.ours:
-            times.append(f"alight {'' if times else 'took '}{readable_seconds(self.ours[0])}")
+        if self.numpy_seconds:
+            times.append(f"NumPy took {readable_seconds(self.numpy_seconds[0])}")
+        if self.alight_seconds:
+            own = readable_seconds(self.alight_seconds[0])
+            times.append(f"alight {'' if times else 'took '}{own}")
         if numpys and len(times) < 2:
             return "alight would have NumPy do every part of it, too"
         if self.phase is Phase.WAITING:
             times.append("too little for planning: NumPy has it until looking at the whole may pay")
-        elif numpys and self.ours[0] <= self.theirs[0]:
+        elif numpys and self.alight_seconds[0] <= self.numpy_seconds[0]:
             times.append("too close to tell")
         elif self.taken == "undecided":
             times.append("both ways are still being timed")

@@ -14,14 +14,14 @@ from alight._src.jit.call_signature import Described
 from alight._src.jit.guard_entries import standing_entry
 from alight._src.jit.host_call import Hosted
 from alight._src.jit.purity import Proof
-from alight._src.jit.site import PROGRAMS, Site
+from alight._src.jit.specialization import PROGRAMS, Specialization
 from alight._src.record.pending import record_floor
 
-__all__ = ["EXACT_SITES", "Learned", "States"]
+__all__ = ["EXACT_KINDS", "Learned", "States"]
 
 # Kinds of call a function keeps apart by exact shapes, as many as its guard has entries; a function
 # that is given ever new shapes is judged by how large they are, in powers of two.
-EXACT_SITES = 64
+EXACT_KINDS = 64
 
 _THEIRS = (Phase.WAITING, Phase.NUMPY_LEADS, Phase.ON_NUMPY)
 
@@ -29,13 +29,13 @@ _THEIRS = (Phase.WAITING, Phase.NUMPY_LEADS, Phase.ON_NUMPY)
 class Learned:
     """One proof, and what is known of calls for as long as it holds."""
 
-    __slots__ = ("_standing", "answers", "guarded", "hosted", "on_ours", "proof", "sites")
+    __slots__ = ("_standing", "answers", "guarded", "hosted", "on_ours", "proof", "specializations")
 
     def __init__(self, proof: Proof) -> None:
         self.proof = proof
         self._standing = standing_entry(proof.lookups)
-        self.sites: OrderedDict[Any, Site] = OrderedDict()
-        self.answers: dict[int, Entry] = {}  # the guard's entry of a site, by its id
+        self.specializations: OrderedDict[Any, Specialization] = OrderedDict()
+        self.answers: dict[int, Entry] = {}  # the guard's entry of a kind of call, by its id
         # By key; None: such a call cannot be run again without its body.
         self.on_ours: dict[Any, ArrayProgram | None] = {}
         self.guarded: dict[Any, Entry] = {}  # the guard's, of those calls
@@ -46,41 +46,43 @@ class Learned:
         """Tell whether all that the function names is as it was."""
         return self._standing.matches(())
 
-    def site(self, described: Described, raced: bool, drop: Callable[[Entry], Any]) -> Site:
+    def specialization(
+        self, described: Described, raced: bool, drop: Callable[[Entry], Any]
+    ) -> Specialization:
         """Return what is known of calls with such arguments; ``drop`` is told of the guard's entry
         for a kind of call that makes room."""
         stamp = current_policy().stamp
         key: Any = (described.structure, stamp)
-        site = self.sites.get(key)
-        if site is None:
+        kind = self.specializations.get(key)
+        if kind is None:
             least = record_floor() if raced else 0
             small = bool(described.arrays) and all(a.size < least for a in described.arrays)
             phase = Phase.WAITING if small else Phase.COLD if raced else Phase.FORCED
             sizes = [array.size.bit_length() for array in described.arrays]
             sizes += [number.bit_length() for number in described.integers]
-            kind = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
-            if len(self.sites) >= EXACT_SITES:
-                key = kind
-                site = self.sites.get(key)
-                if site is None:
-                    site = Site(phase, kind)
-                    site.tries = PROGRAMS  # a program is for exact shapes
+            large = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
+            if len(self.specializations) >= EXACT_KINDS:
+                key = large
+                kind = self.specializations.get(key)
+                if kind is None:
+                    kind = Specialization(phase, large)
+                    kind.tries = PROGRAMS  # a program is for exact shapes
             else:
-                site = Site(phase, kind)
-            self.sites[key] = site
-            if len(self.sites) > 2 * EXACT_SITES:
-                _, gone = self.sites.popitem(last=False)
-                answer = self.answers.pop(id(gone), None)  # a later site may get that id
+                kind = Specialization(phase, large)
+            self.specializations[key] = kind
+            if len(self.specializations) > 2 * EXACT_KINDS:
+                _, gone = self.specializations.popitem(last=False)
+                answer = self.answers.pop(id(gone), None)  # a later one may get that id
                 if answer is not None:
                     drop(answer)
-        return site
+        return kind
 
-    def all_numpys(self, kind: Any) -> bool:
+    def all_numpys(self, sizes: Any) -> bool:
         """Tell whether NumPy has every call of arguments so large, whatever their shapes: no more
         are kept apart by those, and where anything was tried, it won."""
         # of a tuple: other threads may meet new kinds meanwhile
-        alike = [site for site in tuple(self.sites.values()) if site.kind == kind]
-        return len(self.sites) >= EXACT_SITES and all([s.phase in _THEIRS for s in alike])
+        alike = [kind for kind in tuple(self.specializations.values()) if kind.sizes == sizes]
+        return len(self.specializations) >= EXACT_KINDS and all([s.phase in _THEIRS for s in alike])
 
     def entries(self) -> tuple[Entry, ...]:
         """Return the guard's entries that rest on it."""

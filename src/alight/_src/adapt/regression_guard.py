@@ -1,4 +1,4 @@
-"""Kernels on trial: one that takes longer than NumPy was predicted to is timed against NumPy.
+"""Kernels that take longer than NumPy was predicted to, each in a contest against NumPy.
 
 A kernel that gives NumPy's bits has lost for the rest of the program, as has any other where the
 policy is not `reproducible`. Where it is, to go back on one after its first run would change bits
@@ -8,13 +8,15 @@ NumPy's from the next start on.
 
 from __future__ import annotations
 
-import math
+from enum import Enum, auto
 from functools import cache
-from time import perf_counter
 from typing import Any
 
+from alight._src.adapt.contest import CLEAR, Contender, Contest, Rules
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.at_exit import when_over
+from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.ir.group import same_bits
 from alight._src.plan.choose import host_implementation
@@ -23,37 +25,10 @@ from alight._src.store import default_store, digest
 from alight.backends.registry import device
 from alight.device import HOST_DEVICE, Reason
 
-__all__ = ["CLEAR", "FOREGROUND", "RUNS", "Foreground", "Trial", "demoted", "trial_of"]
+__all__ = ["GuardPhase", "RegressionGuard", "demoted", "guard_of"]
 
-# Of elapsed time, what measuring may take while the program waits.
-_FOREGROUND_SHARE = 0.05
-
-# Until one was timed here: recording and planning a handful of ops.
-_FIRST_TRACE_SECONDS = 0.005
-
-
-class Foreground:
-    """What measuring has taken of the program's time, against what it may take."""
-
-    def __init__(self) -> None:
-        self.began = perf_counter()
-        self.spent_seconds = 0.0
-        self.trace_seconds = _FIRST_TRACE_SECONDS
-
-    def allows(self, seconds: float, own: float = 0.0) -> bool:
-        """Tell whether so much more would stay within the share: of the program's time, or of
-        ``own`` seconds, which what is to be measured has itself taken."""
-        elapsed = perf_counter() - self.began
-        left = _FOREGROUND_SHARE * elapsed - self.spent_seconds
-        return seconds <= max(left, _FOREGROUND_SHARE * own)
-
-
-FOREGROUND = Foreground()
-
-# Where two single runs differ by more, three would not turn it round: on a loaded machine medians
-# of few runs differ by 15 %.
-CLEAR = 1.25
-RUNS = 3
+# A kernel stays unless NumPy is clearly quicker: to go back on it costs as much as it may gain.
+_RULES = Rules(laps=3, least_laps=3, margin=CLEAR)
 
 # Keys of groups that lost to NumPy (`Decision.group`), for the plans to come. A program with more
 # that lose than this plans some anew and has them tried again.
@@ -88,6 +63,8 @@ def _kept() -> frozenset[str]:
 
 _KIND = "lost"
 _learned: list[str] = []
+for _reset in (_lost.clear, _learned.clear, _kept.cache_clear):
+    register(Cache.KERNELS_LOST, _reset)
 
 
 def _learn(group: str) -> None:
@@ -108,59 +85,77 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {"groups": sorted({*old["groups"], *new["groups"]})[:_KEPT]}
 
 
-class Trial:
-    """What a kernel's runs took, and NumPy's where it was asked. Over when ``lost`` is known.
+class GuardPhase(Enum):
+    """How far a kernel's contest is."""
 
-    ``beside``: NumPy's runs deliver nothing, and the kernel goes on whoever is faster.
-    """
+    ALONE = auto()  # the kernel has its laps first, and needs no others where it is quick
+    IN_TURNS = auto()  # NumPy has the runs, to be timed
+    BESIDE = auto()  # NumPy is timed beside the kernel, which goes on whoever is faster
+    KEPT = auto()
+    LOST = auto()
 
-    __slots__ = (
-        "beside", "decision", "lost", "numpy_runs", "numpy_seconds", "predicted", "runs", "seconds",
-    )  # fmt: skip
 
-    def __init__(self, decision: Decision, predicted: float, beside: bool = False) -> None:
-        self.beside = beside
+class RegressionGuard:
+    """The contest of a kernel that is to be no slower than NumPy was predicted to be."""
+
+    __slots__ = ("beside", "contest", "decision", "phase", "predicted_seconds")
+
+    def __init__(self, decision: Decision, predicted_seconds: float, beside: bool = False) -> None:
+        """Guard a kernel that NumPy is predicted to take so long in the place of; ``beside``: its
+        bits are not NumPy's, so that NumPy's runs deliver nothing."""
         self.decision = decision
-        self.predicted = predicted  # seconds of NumPy
-        self.seconds = self.numpy_seconds = math.inf
-        self.runs = self.numpy_runs = 0
-        self.lost: bool | None = None
+        self.predicted_seconds = predicted_seconds
+        self.contest = Contest((Contender.KERNELS, Contender.NUMPY), _RULES)
+        self.phase = GuardPhase.ALONE
+        self.beside = beside
 
     @property
-    def numpys_turn(self) -> bool:
-        """Tell whether NumPy should have the next run."""
-        return self.runs >= RUNS and not self.beside
+    def numpy_seconds(self) -> float:
+        """Return what NumPy took at best."""
+        return self.contest.best(Contender.NUMPY)
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Return what the kernel took at best."""
+        return self.contest.best(Contender.KERNELS)
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether it is known who has the runs to come."""
+        return self.phase in (GuardPhase.KEPT, GuardPhase.LOST)
 
     @property
     def wants_shadow(self) -> bool:
         """Tell whether NumPy should be timed now, beside the kernel."""
-        if not self.beside or self.lost is not None or self.runs < RUNS:
+        if self.phase is not GuardPhase.BESIDE:
             return False
-        return FOREGROUND.allows(self.numpy_seconds if self.numpy_runs else self.predicted)
+        timed = self.contest.seconds[Contender.NUMPY]
+        return FOREGROUND.allows(timed[0] if timed else self.predicted_seconds)
 
-    def ran(self, seconds: float, numpys: bool) -> bool:
+    def ran(self, way: Contender, seconds: float) -> bool:
         """Note a run, no first one; tell whether the kernel has lost by it."""
-        if numpys:
-            self.numpy_runs += 1
-            self.numpy_seconds = min(self.numpy_seconds, seconds)
-            if self.numpy_runs >= RUNS:
-                lost = self.numpy_seconds * CLEAR < self.seconds
-                self.lost = lost and not self.beside
-                if lost and self.beside:
-                    _learn(self.decision.group)
-                elif lost and len(_lost) < _KEPT:
-                    _lost.add(self.decision.group)
-                return lost
+        contest = self.contest
+        contest.lap(way, seconds)
+        if way is Contender.KERNELS:
+            if len(contest.seconds[way]) == _RULES.laps:
+                quick = self.kernel_seconds <= self.predicted_seconds
+                after = GuardPhase.BESIDE if self.beside else GuardPhase.IN_TURNS
+                self.phase = GuardPhase.KEPT if quick else after
             return False
-        self.runs += 1
-        self.seconds = min(self.seconds, seconds)
-        if self.runs >= RUNS and self.seconds <= self.predicted:
-            self.lost = False
-        return False
+        winner = contest.winner()
+        if winner is None:
+            return False
+        lost = winner is Contender.NUMPY
+        if lost and self.beside:
+            _learn(self.decision.group)
+        elif lost and len(_lost) < _KEPT:
+            _lost.add(self.decision.group)
+        self.phase = GuardPhase.LOST if lost and not self.beside else GuardPhase.KEPT
+        return lost
 
 
-def trial_of(step: LaunchStep) -> Trial | None:
-    """Return the trial of a step that was given to generated code because that is predicted to be
+def guard_of(step: LaunchStep) -> RegressionGuard | None:
+    """Return the guard of a step that was given to generated code because that is predicted to be
     faster."""
     decision = step.decision
     if (step.device, step.implementation) != (HOST_DEVICE, "generated"):
@@ -174,5 +169,5 @@ def trial_of(step: LaunchStep) -> Trial | None:
             numpys = candidate.estimate
             if numpys is None:
                 return None
-            return Trial(decision, numpys.seconds, beside=frozen)
+            return RegressionGuard(decision, numpys.seconds, beside=frozen)
     return None

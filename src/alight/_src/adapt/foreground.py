@@ -1,0 +1,48 @@
+"""What measuring takes of a program's time while it waits, against what it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+__all__ = ["FOREGROUND", "ForegroundBudget"]
+
+# Until one was timed here: recording and planning a handful of ops.
+_FIRST_TRACE_SECONDS = 0.005
+
+# The design's limit: of elapsed time, what measuring in the foreground may take.
+_SHARE = 0.05
+
+
+class ForegroundBudget:
+    """The time that the program's own has left for measuring: for contests, guards of kernels and
+    looks at profiles alike. What `pick="measure"` times was asked for, and is not counted."""
+
+    def __init__(self) -> None:
+        self.began = perf_counter()
+        self.spent_seconds = 0.0
+        # What a contest of a jitted call begins with takes at least.
+        self.trace_seconds = _FIRST_TRACE_SECONDS
+
+    def elapsed_seconds(self) -> float:
+        """Return for how long the program has run."""
+        return perf_counter() - self.began
+
+    def allows(self, seconds: float, own_seconds: float = 0.0) -> bool:
+        """Tell whether so much more would stay within the share: of the program's time, or of
+        ``own_seconds``, which what is to be measured has itself taken."""
+        left = _SHARE * self.elapsed_seconds() - self.spent_seconds
+        return seconds <= max(left, _SHARE * own_seconds)
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Count what happens inside as measuring, once where it is nested."""
+        before, began = self.spent_seconds, perf_counter()
+        try:
+            yield
+        finally:
+            self.spent_seconds = before + perf_counter() - began
+
+
+FOREGROUND = ForegroundBudget()
