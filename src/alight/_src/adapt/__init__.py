@@ -1,2 +1,2 @@
-"""What is decided while programs run, and learned from them: floors, contests of several
-ways and their budget, measuring anew, devices that open late; what given facts alone decide belongs in `plan`."""
+"""What is decided while programs run, and learned from them: floors, contests of several ways and
+their budget, measuring anew, devices that open late. What given facts alone decide is in `plan`."""
