@@ -67,7 +67,7 @@ SCHEMA = {
     "schema": int,
     "alight": str,
     "machine": {
-        **dict.fromkeys(("platform", "python", "numpy", "core", "cpu"), str),
+        **dict.fromkeys(("platform", "python", "numpy", "cpu"), str),
         "processors": int,
     },
     "devices": [{"id": str, "name": str, "memory_bytes": int, "implementations": [str]}],
