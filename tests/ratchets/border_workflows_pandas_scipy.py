@@ -145,7 +145,9 @@ add(
     w = np.sin(x * 400.0) * y
     p, d = signal.find_peaks(w, height=y * 0.5, prominence=(0.1, None), distance=3)
     show(p, d["peak_heights"] / y[p], signal.peak_widths(w, p)[0], signal.peak_prominences(w, p)[0])
-    show(signal.argrelextrema(w, np.greater)[0], signal.coherence(w, y + w * w, nperseg=128)[1])
+    # A coherence near zero is what rounding leaves.
+    c = np.round(signal.coherence(w, y + w * w, nperseg=128)[1], 6)
+    show(signal.argrelextrema(w, np.greater)[0], c)
     f = signal.ShortTimeFFT(signal.windows.hann(64) * y[0], hop=32, fs=1.0)
     show(np.abs(f.stft(w)), signal.welch(w, window=y[:64] * 1.0)[1], signal.csd(w, y)[1].imag)
 """,

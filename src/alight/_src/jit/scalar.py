@@ -49,6 +49,17 @@ class Scalar(Array):
         """Return the scalar itself, as NumPy does."""
         return self if axis is None else self.now().squeeze(axis)
 
+    @property  # type: ignore[misc]
+    def real(self) -> Any:
+        """Return the real part, a scalar."""
+        return Scalar.of(storage_io.read(super().real)) if self.dtype.kind == "c" else self
+
+    @property  # type: ignore[misc]
+    def imag(self) -> Any:
+        """Return the imaginary part, a scalar."""
+        of_two = self.dtype.kind == "c"
+        return Scalar.of(storage_io.read(super().imag)) if of_two else self.now().imag
+
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(self.now())
 
@@ -107,7 +118,7 @@ def _of_scalars(name: str) -> property:
 
 
 # A scalar has no memory: what Arrays do with theirs is done with a copy, or not at all.
-_WITH_MEMORY = frozenset(("fill", "flags", "imag", "resize", "view"))
+_WITH_MEMORY = frozenset(("fill", "flags", "flat", "resize", "view"))
 for _name in dir(np.ndarray):
     if not _name.startswith("_") and (
         _name in _WITH_MEMORY

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import MethodDescriptorType
 from typing import Any
 from weakref import WeakSet
 
@@ -383,7 +384,10 @@ def run_in_numpy(
                 seen.theirs.append(item)
             elif is_among(type(item), (tuple, list)) and len(item) < _LOOKED_AT:
                 seen.theirs += [part for part in item if type(part) is np.ndarray]
-        return call_there(function, plain, keywords)
+        own = function
+        if type(function) is MethodDescriptorType and not isinstance(plain[0], np.ndarray):
+            own = getattr(type(plain[0]), function.__name__)  # a scalar has its own of that name
+        return call_there(own, plain, keywords)
 
     result = at_once(written, work) if written else work()
     if out is not None and not isinstance(out, ArrayBase):
