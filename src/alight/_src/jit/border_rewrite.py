@@ -29,6 +29,7 @@ from alight._src.jit.border_expressions import (
 )
 from alight._src.jit.border_names import Facts, Holds
 from alight._src.jit.code_origin import READERS
+from alight._src.jit.global_stores import storing
 
 __all__ = ["holding_border", "reroute", "rerouted_code"]
 
@@ -324,27 +325,30 @@ def holding_border(code: CodeType) -> CodeType:
 
 
 @lru_cache(1024)
-def rerouted_code(code: CodeType) -> CodeType:
-    """Return a function's code as `reroute` makes it of its file; the very code where the file no
-    longer has it, or where it goes by the border already."""
+def rerouted_code(code: CodeType, crosses: bool = True, stores: bool = False) -> CodeType:
+    """Return a function's code as `reroute` makes it of its file if it ``crosses`` the border, and
+    `storing` if it ``stores`` globals; the very code where the file no longer has it, or where it
+    goes by the border already."""
     if NAME in code.co_names:
         return code
-    found = _of_file(code.co_filename, "".join(linecache.getlines(code.co_filename)))
-    return found.get(code, code)
+    source = "".join(linecache.getlines(code.co_filename))
+    return _of_file(code.co_filename, source, crosses, stores).get(code, code)
 
 
 @lru_cache(64)
-def _of_file(path: str, source: str) -> dict[CodeType, CodeType]:
-    """Return the codes of a file, with what `reroute` makes of each."""
+def _of_file(path: str, source: str, crosses: bool, stores: bool) -> dict[CodeType, CodeType]:
+    """Return the codes of a file, with what is made of each."""
     if not source:
         return {}
     try:
         plain = compile(source, path, "exec", dont_inherit=True)
         with parsing.lock:
             tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-        tree = reroute(tree)
+        tree = reroute(tree) if crosses else tree
+        tree = storing(tree) if stores else tree
         with parsing.lock:
-            other = holding_border(compile(tree, path, "exec", dont_inherit=True))
+            other = compile(tree, path, "exec", dont_inherit=True)
+        other = holding_border(other) if crosses else other
     except failures(SyntaxError, ValueError, RecursionError):
         return {}
     found: dict[CodeType, CodeType] = {}

@@ -4,8 +4,8 @@ alight's.
 A function gets a twin with the same code whose globals answer live from the real ones; only NumPy's
 modules, its creation functions and the program's own functions are answered with what stands for
 them, and only where the code calls what it finds, or takes something from a module: what is
-compared, stored, passed on or returned is the thing itself. Functions that assign globals, or look
-names up in ways a twin cannot answer, run as they are.
+compared, stored, passed on or returned is the thing itself. Functions that look names up in ways a
+twin cannot answer, or assign globals and are in no file, run as they are.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from alight._src.jit.border_rewrite import rerouted_code
 from alight._src.jit.border_sides import is_of_a_package
 from alight._src.jit.bytecode import Step, Steps, asks_for_names, contents, instructions
 from alight._src.jit.code_origin import written_by_user
+from alight._src.jit.global_stores import STORES, Stores
 from alight._src.jit.scalar import Scalar
 
 __all__ = ["inside", "runs_as_it_is"]
 
 # What a twin's globals cannot serve: the interpreter reads and writes these past any answer of
 # ours.
-_PAST = frozenset(
-    dis.opmap[name]
-    for name in ("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
-    if name in dis.opmap
-)
+_STORING = frozenset((dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]))
+_PAST = _STORING | {
+    dis.opmap[name] for name in ("LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS") if name in dis.opmap
+}
 
 
 class _Uses(NamedTuple):
@@ -69,6 +69,8 @@ class _Names(dict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         real = self.real
+        if name == STORES:
+            return Stores(real)
         if not floor.traced:  # a function that was made inside a body, and is called later
             return real[name]
         if name == "type" and self.types and name not in real:
@@ -172,7 +174,12 @@ border.inside = _own_inside
 
 def runs_as_it_is(function: FunctionType) -> bool:
     """Tell whether a function finds NumPy's own names inside `jit` too."""
-    return asks_for_names(function) or _goes_past(function.__code__)
+    return asks_for_names(function) or _does(_stored(function.__code__), _PAST)
+
+
+def _stored(code: CodeType) -> CodeType:
+    """Return code that assigns globals as a twin does it."""
+    return rerouted_code(code, crosses=False, stores=True) if _does(code, _STORING) else code
 
 
 def _state(function: FunctionType) -> tuple[Any, ...]:
@@ -212,7 +219,10 @@ def _twin(function: FunctionType, found: tuple[Any, ...]) -> FunctionType:
         modules = isinstance(content, (ModuleType, FunctionType)) or callable(content)
         other = _swapped(name, content, uses) if modules and id(cell) not in written else content
         cells.append(cell if other is content else CellType(other))
-    code = rerouted_code(code) if _names_packages(function, found) else code
+    if _names_packages(function, found):
+        code = rerouted_code(code, stores=_does(code, _STORING))
+    else:
+        code = _stored(code)
     twin = FunctionType(code, names, function.__name__, function.__defaults__, tuple(cells) or None)
     return _dressed(twin, function)
 
@@ -245,10 +255,10 @@ def _names_packages(function: FunctionType, found: tuple[Any, ...]) -> bool:
 
 
 @lru_cache(KEPT)
-def _goes_past(code: CodeType) -> bool:
-    """Tell whether code, or code inside it, does to globals what a twin cannot serve."""
-    return not _PAST.isdisjoint(code.co_code[::2]) or any(
-        _goes_past(inner) for inner in code.co_consts if isinstance(inner, CodeType)
+def _does(code: CodeType, operations: frozenset[int]) -> bool:
+    """Tell whether one of some operations is in code, or in code inside it."""
+    return not operations.isdisjoint(code.co_code[::2]) or any(
+        _does(inner, operations) for inner in code.co_consts if isinstance(inner, CodeType)
     )
 
 
