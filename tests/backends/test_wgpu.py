@@ -129,7 +129,7 @@ def test_every_printed_op_equals_numpy_on_the_device(
             together = [(got, want)] if op.nout == 1 else zip(got, want, strict=True)
             for g, w in together:
                 room = room_of(op, plain)
-                bound = bound_of(op, np.asarray(w).dtype)
+                bound = bound_of(op, np.asarray(w).dtype, plain)
                 text = differences(g, w, bound, op.name in TIES, None, room)
                 findings.note(text, op.name, loop, names)
     findings.check()

@@ -91,7 +91,9 @@ def assert_close(node: Node, actual: Array, operands: list[Array]) -> None:
     if node.op.name in TIES and actual.dtype.kind == "f":
         distance[(actual == 0) & (expected == 0)] = 0
     # of complex products and quotients NumPy's own loops give different ones, with fma and without
-    bound = node.op.ulp_from_numpy if actual.dtype.kind != "c" or node.op.special else 2
+    bound = node.op.ulp_from_reference(operands)
+    if actual.dtype.kind == "c" and not node.op.special:
+        bound = 2
     if node.op.name == "absolute" and operands[0].dtype.kind == "c":
         bound = 2
     with np.errstate(all="ignore"):
@@ -357,6 +359,9 @@ def test_maths_raises_the_flags_that_numpy_raises_and_no_others(op: Op, name: st
         more = raised - expected
         if any(np.isinf(v) for v in operands):
             more -= set(_NUMPY_MAY_TELL_LESS.get(op.name, ()))
+        if op.name.startswith("special.") and not np.isfinite(result[0]):
+            # SciPy tells of nothing, nor of what overflows or is no number in truth
+            more -= {"over", "invalid"}
         assert expected <= raised and not more, (operands, raised, expected)
 
 

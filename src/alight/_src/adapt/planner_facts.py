@@ -16,7 +16,7 @@ from alight._src.base.at_exit import when_over
 from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
-from alight._src.ir.op import Kind
+from alight._src.ir.op import Kind, Origin
 from alight._src.store import default_store, digest
 from alight.backends import registry
 
@@ -143,11 +143,27 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
         from alight._src.ir.inner import folded
         from alight._src.ir.nested import plain
 
-        return unsupported(plain(folded(group)))
+        return unsupported(plain(folded(group))) or _doubt_of_programs_ops(group)
     where = registry.device(device)
     # Without a profile only who names it for all work gets it: nothing is started to be refused.
     asked = profile_of(where) is not None or current_policy().force is not None
     return _device_gap(where, group, asked)
+
+
+def _doubt_of_programs_ops(group: Group) -> str | None:
+    """Return why generated code of an op that the program declared is not used on the host, or
+    None: alight's own are compared with NumPy by its tests."""
+    nodes = [node for node in group.graph.nodes if node.op.origin is Origin.PROGRAM]
+    if not nodes:
+        return None
+    from alight._src.measure.verify_ops import doubt
+
+    where, layout = registry.device(HOST_DEVICE), group.graph.layout
+    for node in nodes:
+        dtypes = *[layout(number).dtype for number in node.operands], node.layout.dtype
+        if reason := doubt(where, node.op, dtypes, node.attr("output", 0)):
+            return reason
+    return None
 
 
 def gap_on(where: Device, implementation: str, group: Group) -> str | None:

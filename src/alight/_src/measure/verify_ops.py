@@ -56,7 +56,7 @@ def doubt(
         store = default_store()
         if kept is None:
             kept = _documents[where.id] = dict((store.read(KIND, place) or {}).get("ops", {}))
-        name = f"{op.name} {' '.join(dtype.name for dtype in dtypes)} {output}"
+        name = f"{op.key} {' '.join(dtype.name for dtype in dtypes)} {output}"
         found = kept.get(name)
         if found is None:
             if not ask:
@@ -201,8 +201,10 @@ def _differs(op: Op, operands: list[Array], actual: Array, expected: Array) -> A
     if op.name in _TIES:
         same |= (actual == 0) & (expected == 0)
     # Lengths of complex numbers are real, and no real one of the same op is rounded.
-    room = op.ulp_from_numpy or (op.plane_ulp if operands[0].dtype.kind == "c" else 0.0)
-    if room:
+    room = op.ulp_from_reference(operands)
+    if not op.ulp and operands[0].dtype.kind == "c":
+        room = op.plane_ulp
+    if np.any(room):
         # beside infinity lies the largest number
         top = np.finfo(expected.dtype).max
         near, exact = (np.clip(array, -top, top) for array in (actual, expected))

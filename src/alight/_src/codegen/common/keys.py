@@ -33,7 +33,7 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
         # in a rowwise group it matters what there is one of for a row
         extent = "" if node.layout.shape == group.shape else "-"
         dtype = _dtype_name(node.layout.dtype)
-        nodes.append(f"{node.op.name}({operands}){dtype}{extent}{attrs or ''}")
+        nodes.append(f"{node.op.key}({operands}){dtype}{extent}{attrs or ''}")
     inputs = ",".join([_dtype_name(layout.dtype) for layout in graph.inputs])
     return "|".join(
         (
