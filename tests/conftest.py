@@ -33,7 +33,7 @@ os.environ["XDG_CONFIG_HOME"] = os.path.join(_CACHE, "config")
 # The ops of SciPy's functions are in the table that tests are drawn from, whichever file is first.
 with suppress(ImportError):
     importlib.import_module("scipy.special")
-    importlib.import_module("alight._src.ir.ops").bring_tables()
+    importlib.import_module("alight._src.ir.op_table").bring_tables()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

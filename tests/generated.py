@@ -11,7 +11,7 @@ import pytest
 
 from alight._core import layout_of, make_layout
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS, Op
+from alight._src.ir.op_table import OPS, Op
 
 pytest.importorskip("llvmlite")
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import alight
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.plan.workload import is_contraction, product_shape
 from alight._src.record import storage_io
 from alight._src.record.pending import settled

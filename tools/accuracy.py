@@ -33,7 +33,7 @@ from alight._core import layout_of, make_layout
 from alight._src.codegen.llvm import object_code
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.maths import FUNCTIONS, coefficients
-from alight._src.ir.ops import OPS, Kind, Op, bring_tables, trees
+from alight._src.ir.op_table import OPS, Kind, Op, bring_tables, trees
 
 bring_tables()
 Array = np.ndarray[Any, Any]

@@ -11,8 +11,8 @@ from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.body import choose, operands_named, typed
 from alight._src.ir.op import NUMPY_ULP
-from alight._src.ir.ops import OPS, UFUNCS, Kind, Op, Origin
-from alight._src.ir.ops import declare as declare_op
+from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, Origin
+from alight._src.ir.op_table import declare as declare_op
 from alight._src.record.declared_ops import STAND_INS, adopt, adopt_all
 from alight._src.record.pending import native
 from alight._src.record.ufunc_calls import FUNCTIONS

@@ -13,7 +13,7 @@ import pytest
 
 from alight._core import Data, Layout, layout_of, make_layout
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight.backends.base import Backend, Copy, Fill, Launch, Operand
 from alight.backends.cuda.cuda_backend import CudaBackend
 from alight.backends.host import (

@@ -19,7 +19,7 @@ from alight._core import Data, layout_of, make_layout
 from alight._src.adapt import planner_facts
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.codegen.common.source import DIALECTS, gap
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.log.decisions import LOG, Snapshot
 from alight._src.measure import verify_ops
 from alight._src.plan.cost import Profile

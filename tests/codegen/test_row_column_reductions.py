@@ -13,7 +13,7 @@ from alight._core import layout_of
 from alight._src.codegen.common.gaps import unsupported
 from alight._src.ir.crossed import cross_section, uneven, visits
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.ir.table_reduction import CHUNK
 from alight._src.ir.well_formed import group_faults
 from alight._src.plan.cost import estimate

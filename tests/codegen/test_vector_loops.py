@@ -20,7 +20,7 @@ from alight._src.codegen.llvm import (
 )
 from alight._src.codegen.llvm.strip_mining import in_stages
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.ir.vectors import REGISTERS, vectors_together
 from generated import (
     DTYPES,

@@ -12,7 +12,7 @@ import numpy as np
 
 import alight
 from alight._core import ArrayBase
-from alight._src.ir.ops import Op
+from alight._src.ir.op_table import Op
 
 Array = np.ndarray[Any, Any]
 

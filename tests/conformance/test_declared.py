@@ -11,7 +11,7 @@ import pytest
 
 import alight
 from alight._src.ir.op import UFUNCS
-from alight._src.ir.ops import OPS, Kind, Op, Origin
+from alight._src.ir.op_table import OPS, Kind, Op, Origin
 from alight._src.ir.table_reduction import tree_depth
 from alight._src.record.declared_ops import STAND_INS
 from conformance.compare import Findings, Sample, differences, evaluated

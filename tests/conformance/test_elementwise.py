@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.record.pending import record_floor
 from conformance.compare import (
     TIES,

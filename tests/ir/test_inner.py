@@ -23,7 +23,7 @@ from alight._src.codegen.cuda.group_forms import OPTIONS, card_nest, form, sched
 from alight._src.codegen.llvm.object_code import module_text
 from alight._src.ir.group import Graph, Group, GroupKind, Node, same_bits
 from alight._src.ir.inner import folded
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.plan.cost import estimate
 from alight._src.plan.gemm_surface import Surface
 from alight._src.plan.passes import columns_of

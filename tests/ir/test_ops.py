@@ -11,7 +11,7 @@ import pytest
 from alight._core import make_layout
 from alight._src.ir import body
 from alight._src.ir.op import declare
-from alight._src.ir.ops import OPS, Kind, Op, loop_dtypes
+from alight._src.ir.op_table import OPS, Kind, Op, loop_dtypes
 from alight._src.ir.table_structure import Slot, frozen_key
 
 NUMERIC = set("?bhilqBHILQefdgFDG")

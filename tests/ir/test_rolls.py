@@ -13,7 +13,7 @@ from alight._core import threads as core
 from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.llvm import object_code
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.ir.rolls import as_copies, turns
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG

@@ -22,7 +22,7 @@ from alight._src.adapt import planner_facts
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.originals import ENVIRONMENT
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.measure import calibrate as calibration
 from alight._src.measure import (
     points,

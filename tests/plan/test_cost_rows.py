@@ -10,7 +10,7 @@ import pytest
 
 from alight._core import make_layout
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.measure import probes
 from alight._src.measure.fit import extended, fit, joined
 from alight._src.measure.intervals import spreads_of

@@ -19,7 +19,7 @@ from alight._src.codegen.common.loops import Schedule, nest
 from alight._src.codegen.llvm import object_code
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.nested import packed, plain, written_out
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from alight._src.plan.check import plan_faults

@@ -19,7 +19,7 @@ from alight._src.codegen.cuda.group_forms import card_nest, form, schedule
 from alight._src.codegen.cuda.kernel_program import row_count
 from alight._src.explain.dry_run import requests_of
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.ir.table_reduction import LANES
 from alight._src.plan.cost import estimate
 from alight._src.plan.occupancy import lone_seconds

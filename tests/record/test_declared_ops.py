@@ -11,7 +11,7 @@ import pytest
 
 import alight
 from alight._src.ir.op import UFUNCS
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.record.declared_ops import STAND_INS
 from command_line import command

@@ -17,7 +17,7 @@ from alight._src.base.apart import whereabouts
 from alight._src.base.originals import np
 from alight._src.ir.group import Group, Node
 from alight._src.ir.inner import folded
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight.backends.base import Command, Copy, Event, Launch, Operand
 from alight.backends.machine import (
     clear_floating_point_flags,

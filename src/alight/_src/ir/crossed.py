@@ -15,7 +15,7 @@ from math import prod
 
 from alight._core import make_layout
 from alight._src.ir.group import Graph, Group, GroupKind, Node, reduced_axes
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK, MOMENTS
 
 __all__ = ["CrossSection", "Role", "cross_section", "fault", "uneven", "visits"]

@@ -11,7 +11,7 @@ from alight._src.ir.op import Kind
 
 if TYPE_CHECKING:
     from alight._core import Layout
-    from alight._src.ir.ops import Op
+    from alight._src.ir.op_table import Op
 
 Attrs = tuple[tuple[str, Any], ...]
 

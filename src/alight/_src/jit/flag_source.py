@@ -18,7 +18,7 @@ from alight._src.base.originals import np
 from alight._src.fp_warnings.registry_check import NodeCategories
 from alight._src.ir.group import Graph, Node
 from alight._src.ir.op import Kind
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.jit.call_signature import describe
 from alight._src.jit.guard_entries import SILENT, generated, kernel_entry
 from alight._src.jit.host_program import HostProgram, watching

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 from alight._src.jit.bytecode import Step, Steps, instructions, lines
 from alight._src.jit.code_origin import installed
 from alight._src.record.declared_ops import STAND_INS, adopt_all

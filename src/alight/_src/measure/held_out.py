@@ -13,7 +13,7 @@ import numpy as np
 
 from alight._core import Layout, make_layout
 from alight._src.ir.group import Attrs, Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.measure import probes
 from alight._src.measure.sizes import compute_elements, dtypes_of, most_bytes
 

@@ -10,7 +10,7 @@ from statistics import geometric_mean, median
 
 import numpy as np
 
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 from alight._src.measure.gemm_fit import non_negative
 from alight._src.measure.points import CURVE_CLASSES
 from alight._src.measure.samples import Sample, Samples

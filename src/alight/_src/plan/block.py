@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from alight._core import Layout, make_layout
 from alight._src.ir.group import Graph, Group, GroupKind
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Step, ViewStep
 from alight.device import HOST_DEVICE
 

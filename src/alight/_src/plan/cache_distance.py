@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.plan.access_pattern import touched_bytes
 from alight._src.plan.passes import loop_dtype
 from alight._src.plan.rate_lookup import nearest

@@ -24,7 +24,7 @@ from alight._src.ir.crossed import uneven, visits
 from alight._src.ir.group import Graph, Group, GroupKind
 from alight._src.ir.inner import sides_of
 from alight._src.ir.nested import packed
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.ir.rolls import as_copies
 from alight._src.ir.table_reduction import CHUNK
 from alight._src.plan.cache_distance import Reach, handed_seconds

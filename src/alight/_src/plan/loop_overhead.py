@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from alight._core import make_layout
 from alight._src.ir.group import Graph, Group, reduced_axes
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import LANES
 from alight._src.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight._src.plan.access_pattern import LINE_BYTES, Runs, runs_of, steps_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.plan.passes import Pass
 from alight._src.plan.profile import Rates
 from alight._src.plan.rate_lookup import nearest

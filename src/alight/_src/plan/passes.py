@@ -12,7 +12,7 @@ from alight._src.ir.group import Graph, Group, GroupKind, Node, reduced_axes
 from alight._src.ir.inner import folded, is_product
 from alight._src.ir.nested import packed
 from alight._src.ir.op import dtype_name
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK, LANES
 from alight._src.plan.access_pattern import (
     LINE_BYTES,

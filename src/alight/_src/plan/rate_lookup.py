@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from alight._src.ir.group import Graph, Node
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.plan.curve import Curve
 from alight._src.plan.passes import loop_dtype, reduction_class
 from alight._src.plan.profile import Rates

@@ -12,7 +12,7 @@ import numpy as np
 from alight._src.ir.body import operations, part_of, width_of
 from alight._src.ir.group import Graph, Group, GroupKind, Node
 from alight._src.ir.op import dtype_name
-from alight._src.ir.ops import Dtype, Kind, Op, loop_dtypes, trees
+from alight._src.ir.op_table import Dtype, Kind, Op, loop_dtypes, trees
 from alight._src.plan.access_pattern import touched_bytes
 
 # Sums of products. Their flops follow from the shapes, which no count for each element can say.

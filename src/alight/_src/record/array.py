@@ -15,7 +15,7 @@ from alight._src.base.failures import failures, from_signal
 from alight._src.base.originals import np
 from alight._src.config.schema import truth
 from alight._src.fp_warnings.filters import recording_errstate
-from alight._src.ir.ops import OPS, UFUNCS
+from alight._src.ir.op_table import OPS, UFUNCS
 from alight._src.record import operators, storage_io
 from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_writeable
 from alight._src.record.conversions import copy_of, refuse_as_index

@@ -15,7 +15,7 @@ from typing import Any
 from alight._core import Value
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.ops import OPS, Kind, Op, bring_tables
+from alight._src.ir.op_table import OPS, Kind, Op, bring_tables
 from alight._src.record.numpy_fallback import arrays_in, exit_to_numpy, outgrow, run_in_numpy
 from alight._src.record.pending import elementwise
 from alight._src.record.structural_calls import implements

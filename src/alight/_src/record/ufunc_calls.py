@@ -12,7 +12,7 @@ from alight._src.base.failures import failures
 from alight._src.base.originals import ndarray_method, np
 from alight._src.fp_warnings.errstate import categories_of
 from alight._src.fp_warnings.filters import collected, when_to_warn
-from alight._src.ir.ops import OPS, Kind, Op, Warns, op_of
+from alight._src.ir.op_table import OPS, Kind, Op, Warns, op_of
 from alight._src.record.dead_operands import temporary
 from alight._src.record.numpy_fallback import (
     array_of,

@@ -33,7 +33,7 @@ from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy, policy
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.fp_warnings.emit import note
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.run import residency
 from alight.backends import registry

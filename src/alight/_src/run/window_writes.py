@@ -10,7 +10,7 @@ from typing import Any
 from alight._core import Data, Layout
 from alight._src.base.cache_registry import Cache, register
 from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, WriteStep
 from alight._src.run import kernels, residency

@@ -14,7 +14,7 @@ from alight._src.ir.crossed import fault
 from alight._src.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
 from alight._src.ir.nested import goes_forward, plain
 from alight._src.ir.op import dtype_name
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 from alight._src.ir.rolls import turns
 from alight._src.ir.table_reduction import MOMENTS
 from alight.device import Unsupported
@@ -22,7 +22,7 @@ from alight.device import Unsupported
 if TYPE_CHECKING:
     from alight._core import Layout
     from alight._src.ir.group import Group, Node
-    from alight._src.ir.ops import Op
+    from alight._src.ir.op_table import Op
 
 
 # Of these, partial products may be none that are numbers, whatever the whole is: of 1e200, 1e200,

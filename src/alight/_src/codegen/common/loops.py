@@ -17,7 +17,7 @@ from alight._src.ir.crossed import CrossSection, Role, cross_section
 from alight._src.ir.group import GroupKind, one_per_result, reduced_axes
 from alight._src.ir.inner import is_product
 from alight._src.ir.nested import written_out
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.ir.rolls import Rolled, without_rolls
 from alight._src.ir.table_reduction import LANES
 from alight._src.ir.vectors import SHORT_ROW

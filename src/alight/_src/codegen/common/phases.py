@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 
 if TYPE_CHECKING:
     from alight._src.ir.group import Graph, Group, Node

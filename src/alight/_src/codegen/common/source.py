@@ -22,14 +22,14 @@ from alight._src.codegen.wgsl.wgsl_dialect import wgsl
 from alight._src.ir.body import COMPLEX, FLOATS, Expr, width_of
 from alight._src.ir.group import GroupKind
 from alight._src.ir.maths.coefficients import TABLES
-from alight._src.ir.ops import Kind, trees
+from alight._src.ir.op_table import Kind, trees
 from alight._src.ir.table_reduction import CHUNK, LANES
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
     from alight._src.codegen.cuda.slow_path import Told
     from alight._src.ir.group import Group, Node
-    from alight._src.ir.ops import Op
+    from alight._src.ir.op_table import Op
 
 ENTRY = "entry"
 

@@ -29,7 +29,7 @@ from alight._src.codegen.cuda.kernel_program import (
     whole_text,
 )
 from alight._src.codegen.cuda.reduction_steps import TREE, CudaFold
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:

@@ -27,14 +27,14 @@ from alight._src.codegen.cuda.shared_memory import Flow
 from alight._src.codegen.cuda.small_axis import PACK_BYTES, Short, short_schedule
 from alight._src.ir.body import width_of
 from alight._src.ir.group import GroupKind
-from alight._src.ir.ops import Kind, trees
+from alight._src.ir.op_table import Kind, trees
 from alight._src.ir.table_reduction import CHUNK, LANES
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
     from alight._src.ir.group import Graph, Group
-    from alight._src.ir.ops import Op
+    from alight._src.ir.op_table import Op
 
 # What makes CUDA C's arithmetic IEEE's, whatever a compiler's defaults are.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.source import Grid, Statements, node_tree
 from alight._src.codegen.cuda.cuda_dialect import CUDA
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest

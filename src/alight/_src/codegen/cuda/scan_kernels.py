@@ -21,7 +21,7 @@ from alight._src.codegen.cuda.kernel_program import (
 )
 from alight._src.codegen.llvm.combine import identity
 from alight._src.ir.body import choose, typed
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest

@@ -19,7 +19,7 @@ from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS
 from alight._src.codegen.common.trees import scalar_only
 from alight._src.codegen.llvm.expressions import Code, Module, literal, memory_type
 from alight._src.ir.body import COMPLEX, FLOATS, choose, kind_of, typed
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.ir.table_reduction import CHUNK, LANES, MOMENTS, ORIGIN
 
 if TYPE_CHECKING:

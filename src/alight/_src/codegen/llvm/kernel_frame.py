@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from alight._src.codegen.common.loops import TOLD
 from alight._src.codegen.llvm.expressions import Code
 from alight._src.codegen.llvm.simd import Operand, Record
-from alight._src.ir.ops import Kind, trees
+from alight._src.ir.op_table import Kind, trees
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest

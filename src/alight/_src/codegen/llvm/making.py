@@ -12,7 +12,7 @@ from alight._src.codegen.llvm.combine import Fold
 from alight._src.codegen.llvm.simd import Operand
 from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
 from alight._src.ir.group import Attrs, Graph, Node
-from alight._src.ir.ops import Kind, Op
+from alight._src.ir.op_table import Kind, Op
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Schedule

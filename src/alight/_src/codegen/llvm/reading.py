@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from alight._src.codegen.llvm.blocks import first_lanes, letter, literal, memory_type, register_type
 from alight._src.codegen.llvm.combine import across
 from alight._src.ir.body import kind_of, part_of, width_of
-from alight._src.ir.ops import trees
+from alight._src.ir.op_table import trees
 from alight._src.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from alight._src.codegen.llvm.minmax import BLOCK
 from alight._src.codegen.llvm.simd import Operand
 from alight._src.codegen.llvm.spans import Span
 from alight._src.ir.body import width_of
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK
 
 if TYPE_CHECKING:

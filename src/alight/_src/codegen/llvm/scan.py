@@ -20,13 +20,13 @@ from alight._src.codegen.llvm.simd import Operand, Stage, stage_loop
 from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
 from alight._src.ir.body import choose, typed
 from alight._src.ir.group import Graph, Node
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest, Schedule
     from alight._src.codegen.llvm.simd import Width
     from alight._src.ir.group import Attrs, Group
-    from alight._src.ir.ops import Op
+    from alight._src.ir.op_table import Op
 
 # Elements made, scanned and used at a time: 4 KiB of float64, so that eight buffers fit the
 # smallest L1 in use. Also the columns of a tile.

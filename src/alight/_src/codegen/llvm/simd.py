@@ -16,7 +16,7 @@ from alight._src.codegen.llvm.expressions import Code, Module, memory_type, regi
 from alight._src.codegen.llvm.interleaved import put_together, taken_apart
 from alight._src.ir.body import kind_of, part_of, width_of
 from alight._src.ir.group import Graph, Node
-from alight._src.ir.ops import trees
+from alight._src.ir.op_table import trees
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
 from alight._src.ir.body import part_of, width_of
 from alight._src.ir.group import Attrs, Graph, Group, Node
 from alight._src.ir.nested import tree
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.ir.table_reduction import ORIGIN
 
 if TYPE_CHECKING:
