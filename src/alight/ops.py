@@ -74,7 +74,8 @@ def declare(
     Raises
     ------
     ValueError
-        The op is declared already, or the declaration cannot hold. The message says why.
+        The function is one of alight's ops, or the declaration cannot hold. The message says why.
+        What a program declared itself it may declare anew.
 
     Examples
     --------
@@ -89,11 +90,18 @@ def declare(
     adopt_all()  # what alight has for packages that are imported counts as declared
     if not callable(function) or isinstance(function, type):
         raise _bad(function, "it is no function", "give a ufunc or a function of arrays")
-    taken = UFUNCS.get(function) if isinstance(function, np.ufunc) else None
-    if taken is not None or function in FUNCTIONS or function in STAND_INS:
-        raise _bad(function, "it is an op already", "call it, or declare a function of your own")
     called = name or getattr(function, "__name__", "")
-    if not called or called in OPS:
+    # What the program itself declared it may declare anew: a cell of a notebook is run again.
+    earlier = [
+        op
+        for op in OPS.values()
+        if op.origin is Origin.PROGRAM and (op.reference is function or op.name == called)
+    ]
+    known = isinstance(function, np.ufunc) and function in UFUNCS
+    known = known or function in FUNCTIONS or function in STAND_INS
+    if known and not any(op.reference is function for op in earlier):
+        raise _bad(function, "it is an op already", "call it, or declare a function of your own")
+    if not called or (called in OPS and OPS[called] not in earlier):
         why = f"the name {called!r} is another op's" if called else "it has no name"
         raise _bad(function, why, "give one with name=")
     if (body is None) == (lower is None):
@@ -120,6 +128,10 @@ def declare(
         else:
             fields |= {"nin": function.nin, "nout": function.nout}
         _check_body(function, Op(called, kind, function, **fields))
+    for op in earlier:
+        del OPS[op.name]
+        for table in (UFUNCS, FUNCTIONS, STAND_INS):
+            table.pop(op.reference, None)
     op = declare_op(called, kind, function, **fields)
     adopt(op)
     return STAND_INS.get(function, function)  # type: ignore[return-value]

@@ -172,7 +172,13 @@ def test_one_name_with_another_body_has_another_kernel() -> None:
         )
         with alight.policy(**KERNELS):
             assert np.array_equal(np.asarray(ours(alight.asarray(X))), X * factor)
-        del OPS["scaled"]
+
+
+def test_what_a_program_declared_it_may_declare_anew() -> None:
+    for factor in (1, 2):
+        body = {"f": f"{factor} * where(x > 0, -x * log(where(x > 0, x, 1)), 0 * x)"}
+        assert alight.ops.declare(special.entr, body=body, ulp=2) is special.entr
+    assert OPS["entr"] is UFUNCS[special.entr] and "2 *" in str(OPS["entr"].body)
 
 
 @pytest.mark.parametrize(
