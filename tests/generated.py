@@ -109,7 +109,7 @@ def run(group: Group, inputs: Sequence[Array], schedule: Schedule | None = None)
     graph = group.graph
     outputs = []
     for number in graph.outputs:
-        layout = graph.layout(number)
+        layout = graph.layouts[number]
         order = sorted(range(layout.ndim), key=lambda i: -layout.strides[i])
         dense = np.empty([layout.shape[i] for i in order], layout.dtype)
         outputs.append(dense.transpose(np.argsort(order)) if layout.ndim else dense)

@@ -33,7 +33,7 @@ def at(seconds: float) -> Estimate:
 
 def no_float32(device: str, implementation: str, group: Group) -> str | None:
     """Stand for generated code with a hole in it, and with a limit for a whole kernel."""
-    layouts = [group.graph.layout(n) for n in range(len(group.graph.inputs))]
+    layouts = [group.graph.layouts[n] for n in range(len(group.graph.inputs))]
     layouts += [node.layout for node in group.graph.nodes]
     if implementation == "generated" and any(one.dtype == F4 for one in layouts):
         return "no float32 here"

@@ -143,7 +143,7 @@ def test_what_is_folded_and_what_is_not() -> None:
         assert fold.kind is GroupKind.REDUCE and fold.shape == (30,)
         assert [node.op.name for node in fold.graph.nodes] == ["multiply", "sum"]
         assert fold.graph.inputs == group.graph.inputs
-        assert fold.graph.layout(3) is group.graph.layout(2)
+        assert fold.graph.layouts[3] is group.graph.layouts[2]
         assert not same_bits(group) and not same_bits(fold)
     square = np.ones((30, 30))
     for operands in (

@@ -229,7 +229,7 @@ def pointed(graph: Graph, plan: Plan, rng: random.Random) -> Plan | None:
         return None
     number = rng.choice(numbers)
     known = [n for n in before(graph, plan, index) if n != number]
-    alike = [n for n in known if graph.layout(n) is graph.layout(number)]
+    alike = [n for n in known if graph.layouts[n] is graph.layouts[number]]
     choice = alike if alike and rng.random() < 0.8 else known
     return with_step(plan, index, reading(step, number, rng.choice(choice)))
 

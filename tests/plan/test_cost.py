@@ -337,7 +337,7 @@ def test_what_multiplies_faster_than_it_is_called_shows_it_in_one_large_product(
         for point in points.points_of(device):
             if point.key == "matmul/float64" and len(of_device) < sizes.FEW_PRODUCTS:
                 node = point.group.graph.nodes[0]
-                (m, k), (_, n) = (point.group.graph.layout(i).shape for i in node.operands)
+                (m, k), (_, n) = (point.group.graph.layouts[i].shape for i in node.operands)
                 of_device.append((m, k, n))
     assert max(map(math.prod, shapes["cpu"])) == sizes.HOST_SIDE**3
     fitted = surface_of({shape: seconds(shape) for shape in shapes["card:0"]})

@@ -396,9 +396,9 @@ def test_memory_taken_from_an_operand_that_is_needed_is_refused() -> None:
             number = step.inputs[over[1]]
             if number < len(graph.inputs):
                 continue
-            layout = step.group.graph.layout(step.group.graph.outputs[over[0]])
+            layout = step.group.graph.layouts[step.group.graph.outputs[over[0]]]
             needed = number not in plan.dead[index] or number in graph.outputs
-            if needed or layout is not graph.layout(number):
+            if needed or layout is not graph.layouts[number]:
                 where = fault(changed(plan, index, replace(step, over=over)), graph)
                 assert where.startswith("step") or where == "at the end"
                 found += 1

@@ -204,7 +204,7 @@ def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -
     if reason := group_gap(support.dialect, group):
         return reason
     for node in graph.nodes:
-        dtypes = *[graph.layout(number).dtype for number in node.operands], node.layout.dtype
+        dtypes = *[graph.layouts[number].dtype for number in node.operands], node.layout.dtype
         reason = gap(dialect, node.op, dtypes) if dialect is not None else None
         if reason is None and verified and support.verified and node.op.kind is Kind.ELEMENTWISE:
             reason = doubt(where, node.op, dtypes, node.attr("output", 0), ask)

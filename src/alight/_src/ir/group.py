@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -43,23 +43,17 @@ class Graph:
     inputs: tuple[Layout, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
-    _layouts: tuple[Layout, ...] = field(init=False, repr=False, compare=False)
+    layouts: tuple[Layout, ...] = field(init=False, repr=False, compare=False)  # of all values
+    numbered: tuple[tuple[int, Node], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         layouts = (*self.inputs, *[node.layout for node in self.nodes])
-        object.__setattr__(self, "_layouts", layouts)  # planning asks for each of them many times
-
-    def layout(self, number: int) -> Layout:
-        """Return the layout of a value."""
-        return self._layouts[number]
-
-    def numbered(self) -> Iterator[tuple[int, Node]]:
-        """Yield each node with the number of its value."""
-        return enumerate(self.nodes, len(self.inputs))
+        object.__setattr__(self, "layouts", layouts)
+        object.__setattr__(self, "numbered", tuple(enumerate(self.nodes, len(self.inputs))))
 
     def __str__(self) -> str:
         lines = [f"%{i}: {layout!r} = input" for i, layout in enumerate(self.inputs)]
-        for number, node in self.numbered():
+        for number, node in self.numbered:
             attrs = "".join(f", {k}={v}" for k, v in node.attrs)
             operands = ", ".join(f"%{i}" for i in node.operands)
             lines.append(f"%{number}: {node.layout!r} = {node.op.name}({operands}{attrs})")
@@ -120,7 +114,7 @@ def one_per_result(
             if node.layout.shape != left:
                 return None
             found.add(number)
-            beside.update(o for o in node.operands if graph.layout(o).size != 1)
+            beside.update(o for o in node.operands if graph.layouts[o].size != 1)
     own = set(inside)
     if others & (found | beside) or (beside & own) - found:
         return None

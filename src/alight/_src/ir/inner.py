@@ -46,7 +46,7 @@ def sides_of(group: Group) -> Sides | None:
     made = folded(group)
     if group.kind is not GroupKind.LIBRARY or made is group:
         return None
-    views = [made.graph.layout(i) for i in made.graph.nodes[0].operands]
+    views = [made.graph.layouts[i] for i in made.graph.nodes[0].operands]
     ndim, kept = len(made.shape), made.graph.nodes[-1].layout.ndim
     lengths = {"both": 1, "m": 1, "n": 1}
     nearest: list[tuple[float, bool]] = [(math.inf, True)] * 2
@@ -87,7 +87,7 @@ def _folded(group: Group) -> Group:
     graph = group.graph
     node = graph.nodes[0]
     dtype = node.layout.dtype
-    operands = [graph.layout(i) for i in node.operands]
+    operands = [graph.layouts[i] for i in node.operands]
     if dtype.char not in _DTYPES or {dtype} != {layout.dtype for layout in operands}:
         return group
     if len(operands) != 2 or not all(layout.size for layout in operands):

@@ -76,7 +76,7 @@ def written_out(group: Group) -> Flat | None:
         return None
     graph, ndim = group.graph, len(group.shape)
     for node in graph.nodes:
-        if node.op.kind is Kind.REDUCTION and graph.layout(node.operands[0]).ndim > ndim:
+        if node.op.kind is Kind.REDUCTION and graph.layouts[node.operands[0]].ndim > ndim:
             return _written_out(group)
     return None
 
@@ -109,11 +109,11 @@ def packed(group: Group) -> Group:
 def _written_out(group: Group) -> Flat | None:
     graph, shape = group.graph, group.shape
     first = len(graph.inputs)
-    depth = {n: graph.layout(n).ndim > len(shape) for n in range(first + len(graph.nodes))}
-    inner = [graph.layout(n) for n in depth if n >= first and depth[n]]
+    depth = {n: graph.layouts[n].ndim > len(shape) for n in range(first + len(graph.nodes))}
+    inner = [graph.layouts[n] for n in depth if n >= first and depth[n]]
     lengths = {layout.shape for layout in inner}
     lengths |= {
-        graph.layout(n.operands[0]).shape
+        graph.layouts[n.operands[0]].shape
         for n in graph.nodes
         if n.op.kind is Kind.REDUCTION and depth[n.operands[0]]
     }
@@ -129,10 +129,10 @@ def _written_out(group: Group) -> Flat | None:
     ):
         return None
     both = set.intersection(*_inner_reads(group))
-    if any(n < first and graph.layout(n).ndim for n in both):
+    if any(n < first and graph.layouts[n].ndim for n in both):
         return None  # it broadcasts to either shape in another way
     work = _Work(group, count)
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         deep = [depth[o] for o in node.operands]
         if node.op.kind is Kind.REDUCTION and deep[0]:
             if not _can(graph, node, len(shape)):
@@ -150,7 +150,7 @@ def _written_out(group: Group) -> Flat | None:
 
 
 def _can(graph: Graph, node: Node, ndim: int) -> bool:
-    operand = graph.layout(node.operands[0])
+    operand = graph.layouts[node.operands[0]]
     plainly = len(node.operands) == 1 and node.attr("initial") is None and not node.attr("where")
     same = operand.dtype == node.layout.dtype and operand.dtype.char in "fd"
     last = node.layout.ndim == ndim and reduced_axes(node, ndim + 1) == (ndim,)
@@ -164,7 +164,7 @@ def _inner_reads(group: Group) -> tuple[set[int], set[int]]:
     inner: set[int] = set()
     outer: set[int] = set()
     for node in graph.nodes:
-        over = graph.layout(node.operands[0]) if node.op.kind is Kind.REDUCTION else node.layout
+        over = graph.layouts[node.operands[0]] if node.op.kind is Kind.REDUCTION else node.layout
         (inner if over.ndim > ndim else outer).update(node.operands)
     return inner, outer
 

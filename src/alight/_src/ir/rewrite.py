@@ -34,7 +34,7 @@ def rewrite(graph: Graph) -> Rewritten:
     """Return the graph after all rules; outputs stay values of their own, apart from inputs and
     each other."""
     work = Work(graph)
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         work.add(number, node)
     return work.finished()
 
@@ -128,7 +128,7 @@ class Work:
         """Return the readers of a value of the original graph, with their numbers."""
         if self.readers is None:
             self.readers = defaultdict(list)
-            for number, node in self.graph.numbered():
+            for number, node in self.graph.numbered:
                 for operand in set(node.operands):
                     self.readers[operand].append((node, number))
         return self.readers[name]

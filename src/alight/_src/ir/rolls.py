@@ -84,16 +84,16 @@ def without_rolls(group: Group) -> Rolled | None:
     sources = list(range(first))
     found: list[tuple[int, int, int]] = []
     places: dict[int, int] = {}
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         moves = turns(node)
         if moves is not None:
             places[number] = len(inputs)
             found += [(len(inputs), axis, by) for axis, by in moves.items() if by]
-            inputs.append(graph.layout(node.operands[0]))
+            inputs.append(graph.layouts[node.operands[0]])
             sources.append(node.operands[0])
     more = len(inputs) - first
     nodes = []
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if number in places:  # it may be an output, which has to be made
             nodes.append(Node(OPS["copy"], (places[number],), (), node.layout))
         else:

@@ -68,11 +68,11 @@ def _in_fours(node: Node) -> bool:
 def _live(graph: Graph) -> int:
     """Return how many values are waited for at once, at most: all inputs are loaded first."""
     first = len(graph.inputs)
-    last = {o: number for number, node in graph.numbered() for o in node.operands}
+    last = {o: number for number, node in graph.numbered for o in node.operands}
     last.update(dict.fromkeys(graph.outputs, first + len(graph.nodes)))
     now = {i for i, layout in enumerate(graph.inputs) if layout.size > 1}
     most = len(now)
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         now.add(number)
         most = max(most, len(now))
         now.difference_update(o for o in (*node.operands, number) if last.get(o, 0) <= number)

@@ -32,7 +32,7 @@ def graph_faults(graph: Graph) -> list[str]:
     """Return what is wrong with a graph, one line each; none if it is well formed."""
     total = len(graph.inputs) + len(graph.nodes)
     found = [f"output %{o} does not exist" for o in graph.outputs if not 0 <= o < total]
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         missing = [o for o in node.operands if not 0 <= o < number]
         if missing:
             found.append(f"%{number} {node.op.name}: reads {missing}, which is not there yet")
@@ -85,7 +85,7 @@ def group_faults(group: Group) -> list[str]:
             found.append(f"a reduce group over axes {axes}")
     found += (f"a {kind} node in a {group.kind} group" for kind in kinds if kind not in expect)
     for node in graph.nodes:
-        over = graph.layout(node.operands[0]) if node.op.kind is Kind.REDUCTION else node.layout
+        over = graph.layouts[node.operands[0]] if node.op.kind is Kind.REDUCTION else node.layout
         if over.shape != group.shape:
             found.append(f"{node.op.name} over {over.shape} in a group over {group.shape}")
     return found
@@ -103,24 +103,24 @@ def _row_faults(group: Group) -> Iterator[str]:
     if beside is None:
         yield f"what is left of {group.shape} along {row} meets another shape"
         return
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if number in beside and node.op.kind is Kind.ELEMENTWISE:
             continue
         if node.op.kind is Kind.REDUCTION:
-            over = graph.layout(node.operands[0]).shape
+            over = graph.layouts[node.operands[0]].shape
             if over != group.shape:
                 yield f"{node.op.name} over {over} in a group over {group.shape}"
         elif node.op.kind is not Kind.ELEMENTWISE:
             yield f"a {node.op.kind} node in a rowwise group"
         else:
             inner = [o for o in node.operands if o >= len(graph.inputs)]
-            for shape in (node.layout.shape, *(graph.layout(o).shape for o in inner)):
+            for shape in (node.layout.shape, *(graph.layouts[o].shape for o in inner)):
                 if shape != group.shape and not one_per_row(shape, group.shape, row):
                     yield f"{node.op.name}: {shape} in rows along {row} of {group.shape}"
 
 
 def _node_faults(graph: Graph, node: Node) -> Iterator[str]:
-    layouts = [graph.layout(o) for o in node.operands]
+    layouts = [graph.layouts[o] for o in node.operands]
     kind = node.op.kind
     if kind is Kind.ELEMENTWISE:
         try:
@@ -160,7 +160,7 @@ def _node_faults(graph: Graph, node: Node) -> Iterator[str]:
 
 
 def _axes(graph: Graph, node: Node) -> tuple[int, ...]:
-    return reduced_axes(node, graph.layout(node.operands[0]).ndim)
+    return reduced_axes(node, graph.layouts[node.operands[0]].ndim)
 
 
 def _window_faults(whole: Layout, window: Layout, offset: int) -> Iterator[str]:

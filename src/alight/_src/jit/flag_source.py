@@ -152,7 +152,7 @@ def _search_program(program: HostProgram, nodes: NodeCategories, over: bool) -> 
     for number, category in sorted(nodes):
         node = graph.nodes[number]
         finite = node.op.signs
-        chars = {node.layout.dtype.char, *[graph.layout(n).dtype.char for n in node.operands]}
+        chars = {node.layout.dtype.char, *[graph.layouts[n].dtype.char for n in node.operands]}
         if finite is None or not chars <= set("fd"):
             return None
         operands = [work.value(n) for n in node.operands]

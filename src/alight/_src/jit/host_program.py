@@ -253,7 +253,7 @@ class _Wiring:
         graph = step.group.graph
         operands = [self.place(number) for number in step.inputs]
         for number, value in zip(step.outputs, graph.outputs, strict=True):
-            layout = graph.layout(value)
+            layout = graph.layouts[value]
             if not (layout.c_contiguous or layout.probe.flags.f_contiguous):
                 return False
             self.made[number] = len(self.outputs)

@@ -60,7 +60,7 @@ def _made(step: LaunchStep, facts: Facts) -> Fusion:
     whole = chosen(step.decision)
     terms = {"steps": facts.step_on(step.device) * (len(graph.nodes) - 1)}
     total = terms["steps"]
-    for number, _ in graph.numbered():
+    for number, _ in graph.numbered:
         alone = facts.estimate(single(graph, number), step.device, step.implementation)
         if alone is None:
             whole = None
@@ -84,7 +84,7 @@ def single(graph: Graph, number: int) -> Group:
     node = graph.nodes[number - len(graph.inputs)]
     operands = tuple(dict.fromkeys(node.operands))
     own = Node(node.op, tuple([operands.index(o) for o in node.operands]), node.attrs, node.layout)
-    inputs = tuple([graph.layout(o) for o in operands])
+    inputs = tuple([graph.layouts[o] for o in operands])
     folds = node.op.kind in (Kind.REDUCTION, Kind.SCAN)
     shape = inputs[0].shape if folds else node.layout.shape
     kind = _KINDS.get(node.op.kind, GroupKind.LIBRARY)

@@ -63,7 +63,7 @@ def split(group: Group) -> Split | None:
         return None
     if any(node.op.kind is not Kind.ELEMENTWISE for node in graph.nodes):
         return None
-    outputs = [graph.layout(number) for number in graph.outputs]
+    outputs = [graph.layouts[number] for number in graph.outputs]
     whole = [layout for layout in graph.inputs if not _has_rows(layout, shape)]
     rows = [layout for layout in graph.inputs if _has_rows(layout, shape)]
     if not all(layout.c_contiguous and layout.shape == tuple(shape) for layout in outputs):
@@ -146,7 +146,7 @@ def passing(graph: Graph, steps: Sequence[Step], facts: Facts) -> list[Step]:
         space = spaces.get(step.device)
         if space is None or step.implementation != "generated":
             return False
-        large = [number for number in step.inputs if graph.layout(number).size > 1]
+        large = [number for number in step.inputs if graph.layouts[number].size > 1]
         return all([number in read and not uses[number] for number in step.outputs]) and all(
             [
                 number < len(facts.residency)

@@ -83,7 +83,7 @@ class _Reuse:
             if isinstance(step, LaunchStep):
                 group = step.group.graph
                 for number, inner in zip(step.outputs, group.outputs, strict=True):
-                    self.nbytes[number] = _bytes(group.layout(inner))
+                    self.nbytes[number] = _bytes(group.layouts[inner])
                     starts[number] = index
         change = [0] * (len(self.steps) + 1)
         for base, start in starts.items():
@@ -117,7 +117,7 @@ class _Reuse:
             if found.count(found[place]) > 1:
                 continue
             for output, inner in enumerate(group.outputs):
-                if group.layout(inner) is layout and self.kept(number, index, layout):
+                if group.layouts[inner] is layout and self.kept(number, index, layout):
                     return output, place
         return None
 

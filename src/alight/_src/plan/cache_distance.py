@@ -21,14 +21,14 @@ __all__ = ["Reach", "handed_seconds"]
 def _working_bytes(graph: Graph) -> int:
     """Return the bytes that nodes one by one go through until they begin anew: what comes in, what
     goes out and the intermediates that are there at a time."""
-    layouts = [*graph.inputs, *[graph.layout(i) for i in dict.fromkeys(graph.outputs)]]
-    last = {i: number for number, node in graph.numbered() for i in node.operands}
+    layouts = [*graph.inputs, *[graph.layouts[i] for i in dict.fromkeys(graph.outputs)]]
+    last = {i: number for number, node in graph.numbered for i in node.operands}
     held = most = 0
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         held += node.layout.nbytes
         most = max(most, held)
         dead = [i for i in {*node.operands} if i >= len(graph.inputs) and last[i] == number]
-        held -= sum([graph.layout(i).nbytes for i in dead])
+        held -= sum([graph.layouts[i].nbytes for i in dead])
     return sum(map(touched_bytes, layouts)) + most
 
 
@@ -45,7 +45,7 @@ class Reach:
         self.rates = rates
         self.graph = graph
         self.whole = _working_bytes(graph)
-        self.numbers = (n for n, node in graph.numbered() if node.op.kind is not Kind.VIEW)
+        self.numbers = (n for n, node in graph.numbered if node.op.kind is not Kind.VIEW)
         self.touched: dict[int, float] = {}
         self.gone = 0.0
 
@@ -59,7 +59,7 @@ class Reach:
             near = (curve.seconds_at(nbytes) - call) / nbytes
             for i in {*node.operands}:
                 since = self.gone - self.touched[i] + nbytes if i in self.touched else self.whole
-                seconds += touched_bytes(graph.layout(i)) * self.farther(curve, since, near)
+                seconds += touched_bytes(graph.layouts[i]) * self.farther(curve, since, near)
         self.gone += nbytes
         self.touched.update(dict.fromkeys((*node.operands, next(self.numbers)), self.gone))
         return seconds

@@ -205,7 +205,7 @@ def ruled_out(
 
 def _nbytes(group: Group) -> int:
     graph = group.graph
-    layouts = (*graph.inputs, *[graph.layout(number) for number in graph.outputs])
+    layouts = (*graph.inputs, *[graph.layouts[number] for number in graph.outputs])
     return sum([layout.nbytes for layout in layouts])
 
 
@@ -380,7 +380,7 @@ def held_by(facts: Facts, number: int) -> frozenset[str]:
 
 def copied_bytes(graph: Graph, facts: Facts, number: int) -> int:
     """Return the bytes that bringing a value takes along: those of the memory it is a window of."""
-    return facts.windows.get(number) or graph.layout(number).nbytes
+    return facts.windows.get(number) or graph.layouts[number].nbytes
 
 
 def _walk(

@@ -398,7 +398,7 @@ def _all_terms(
         handed = handed_seconds(rates, node_class(graph, graph.nodes[0]), len(graph.inputs))
     for position, (node, nbytes) in enumerate(one_by_one(graph)):
         first = position == 0
-        layouts = tuple([graph.layout(i) for i in node.operands])
+        layouts = tuple([graph.layouts[i] for i in node.operands])
         key = node.op, layouts, node.attrs, node.layout, nbytes, first
         try:
             if key not in known:

@@ -79,7 +79,7 @@ def foreseen(graph: Graph, item: Pass, curve: Curve, whole: float) -> float:
     """Return the seconds of a choice: what it is made by comes again and again where it is
     broadcast, and a processor guesses wrong as often as among as many choices."""
     node = item.nodes[0]
-    share = graph.layout(node.operands[0]).size / max(node.layout.size, 1)
+    share = graph.layouts[node.operands[0]].size / max(node.layout.size, 1)
     if share >= 1 or len(curve.knots) < 2 or not item.amount:
         return whole
     least, call = curve.knots[1][0], curve.knots[0][1]
@@ -122,6 +122,6 @@ def row_by_row(rates: Rates, graph: Graph, item: Pass) -> float:
         return 0.0
     curve = found[0]
     call = curve.knots[0][1]
-    rows = graph.layout(node.operands[0]).size // node.layout.size
+    rows = graph.layouts[node.operands[0]].size // node.layout.size
     added, copied = (curve.seconds_at(n * result) - call for n in (3, 2))
     return rates.floor(item.kind) + copied + (rows - 1) * added

@@ -92,7 +92,7 @@ def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
             Node(node.op, tuple([local[o] for o in node.operands]), node.attrs, node.layout)
         )
     body = Graph(
-        tuple([graph.layout(i) for i in inputs]),
+        tuple([graph.layouts[i] for i in inputs]),
         tuple(inner),
         tuple([local[o] for o in region.outputs]),
     )
@@ -100,7 +100,7 @@ def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
     if region.kind not in (GroupKind.LOOP, GroupKind.SCAN, GroupKind.LIBRARY):
         # over what is folded last
         folds = [m for m in members if nodes[m - first].op.kind is Kind.REDUCTION]
-        whole = min(folds, key=lambda m: graph.layout(nodes[m - first].operands[0]).ndim)
+        whole = min(folds, key=lambda m: graph.layouts[nodes[m - first].operands[0]].ndim)
     return Group(region.kind, body, over(graph, whole)), tuple(inputs)
 
 
@@ -168,7 +168,7 @@ def _divide(
     for number in reversed(members):
         node = nodes[number - first]
         if node.op.kind is Kind.REDUCTION:
-            ndim = len(graph.layout(node.operands[0]).shape)
+            ndim = len(graph.layouts[node.operands[0]].shape)
             axis = node.attr("axis")
             homes[number] = tuple(range(ndim)) if axis is None else axis
         elif node.op.kind is Kind.MOVEMENT:
@@ -208,7 +208,7 @@ def _crossing_bytes(graph: Graph, uses: Uses, inside: set[int], cone: list[int])
     within = set(cone)
     crossing = {o for m in cone for o in graph.nodes[m - first].operands}
     return sum(
-        graph.layout(o).nbytes * (1 if o in uses.live else 2) for o in (crossing & inside) - within
+        graph.layouts[o].nbytes * (1 if o in uses.live else 2) for o in (crossing & inside) - within
     )
 
 
@@ -233,7 +233,7 @@ def _arrays(graph: Graph, uses: Uses, members: list[int]) -> int:
 
 def streams(graph: Graph, uses: Uses, values: Iterable[int]) -> set[tuple[int, tuple[int, ...]]]:
     """Return the arrays larger than a scalar behind these values, each with its strides."""
-    layouts = [(v, graph.layout(v)) for v in values]
+    layouts = [(v, graph.layouts[v]) for v in values]
     return {(uses.base[v], layout.strides) for v, layout in layouts if layout.size > 1}
 
 
@@ -277,7 +277,7 @@ def _turns(graph: Graph, members: list[int]) -> tuple[int, int, int] | None:
     first = len(graph.inputs)
     nodes = [graph.nodes[member - first] for member in members]
     alike = [
-        (node.op, node.attrs, node.layout, [graph.layout(o) for o in node.operands])
+        (node.op, node.attrs, node.layout, [graph.layouts[o] for o in node.operands])
         for node in nodes
     ]
     middle = len(alike) // 2

@@ -88,7 +88,7 @@ def unmoved(graph: Graph, item: Pass) -> frozenset[int]:
     found = {n for n, layout in enumerate(graph.inputs) if not layout.ndim or layout.shape[-1] == 1}
     if len(found) == len([layout for layout in graph.inputs if not layout.ndim]):
         return frozenset()  # of numbers alone nothing is made
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if node.op.kind is Kind.ELEMENTWISE and found.issuperset(node.operands):
             found.add(number)
     return frozenset(found)
@@ -125,7 +125,7 @@ def by_rows(graph: Graph, item: Pass) -> Pass:
     go through its arrays."""
     fold = next(node for node in item.nodes if node.op.kind is Kind.REDUCTION)
     rows = max(fold.layout.size, 1)
-    length = graph.layout(fold.operands[0]).size // rows
+    length = graph.layouts[fold.operands[0]].size // rows
     if length == item.runs.length:
         return item
     return replace(item, runs=Runs(rows, length, 0, 0, torn=item.runs.torn))
@@ -370,7 +370,7 @@ def in_order(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
     begin = nearest(rates, "start@elementwise", item.dtype)
     if not node.op.name.startswith("arg") or begin is None:
         return 0.0, item
-    layout, axis = graph.layout(node.operands[0]), node.attr("axis")
+    layout, axis = graph.layouts[node.operands[0]], node.attr("axis")
     order = list(range(layout.ndim))
     if axis is not None and order:
         order.append(order.pop(axis))
@@ -414,7 +414,7 @@ def after(rates: Rates, graph: Graph, item: Pass) -> float:
     if key is None or found is None or name not in _DIVISIONS:
         return 0.0
     curve, call = found[0], rates.floor("elementwise")
-    moved = 2 * graph.layout(node.operands[0]).nbytes
+    moved = 2 * graph.layouts[node.operands[0]].nbytes
     far = curve.seconds_at(moved) - call - curve.stream_seconds(moved)
     seconds = _DIFFERENCES.get(name, 0) * max(far, 0.0)
     if result.size <= 1:

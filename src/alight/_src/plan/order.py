@@ -32,7 +32,7 @@ def in_order(graph: Graph, uses: Uses, regions: list[Region]) -> list[Unit]:
     for region in regions:
         group, inputs = group_of(graph, uses, region)
         units.append(Unit(region.members, inputs, tuple(region.outputs), group, None, region))
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if node.op.kind is Kind.VIEW or node.op.kind is Kind.WRITE:
             units.append(Unit([number], node.operands, (number,), None, node))
 

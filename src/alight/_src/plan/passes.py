@@ -80,7 +80,7 @@ def node_class(graph: Graph, node: Node) -> str:
 
 def reduction_class(graph: Graph, node: Node) -> str:
     """Return whether a reduction folds the axis along which elements are neighbours."""
-    layout = graph.layout(node.operands[0])
+    layout = graph.layouts[node.operands[0]]
     axis = node.attr("axis")
     axes = range(layout.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     folded = {i % layout.ndim for i in axes} if layout.ndim else set()
@@ -131,7 +131,7 @@ def _innermost(group: Group, axes: Sequence[int], along: bool) -> int | None:
     """Return which of the axes that are folded, or of those that are not, has the nearest elements;
     None where there is none."""
     shape, graph = group.shape, group.graph
-    steps = [steps_of(graph.layout(number), shape, tuple(axes)) for number in graph.outputs]
+    steps = [steps_of(graph.layouts[number], shape, tuple(axes)) for number in graph.outputs]
     steps += [steps_of(layout, shape) for layout in graph.inputs]
     own = [i for i, n in enumerate(shape) if n != 1 and (i in axes) is along]
     return max(own, key=lambda i: [-abs(s[i]) for s in steps], default=None)
@@ -152,7 +152,7 @@ def _read_bytes(group: Group, columns: bool) -> float:
 def loop_dtype(graph: Graph, node: Node) -> str:
     """Return the dtype a node computes in: its first operand's, or of what it picks from."""
     first = 1 if node.op.name == "where" else 0
-    layout = graph.layout(node.operands[first]) if node.operands else node.layout
+    layout = graph.layouts[node.operands[first]] if node.operands else node.layout
     return dtype_name(layout.dtype)
 
 
@@ -165,7 +165,7 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
     if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
         folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
         # what is bound by memory and writes whole arrays moves bytes as elementwise code does
-        whole = any(graph.layout(o).shape == group.shape for o in graph.outputs)
+        whole = any(graph.layouts[o].shape == group.shape for o in graph.outputs)
         columns = None
         kind = "elementwise"
         if folds and not whole:
@@ -177,7 +177,7 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         amount = work.bytes_read if kind == "reduce_outer" else work.nbytes
         # the widest fills the registers
         dtype = max(work.dtypes, default="float64", key=width_in_bits)
-        outputs = tuple([graph.layout(o) for o in dict.fromkeys(graph.outputs)])
+        outputs = tuple([graph.layouts[o] for o in dict.fromkeys(graph.outputs)])
         reduced = reduced_axes(folds[0], len(group.shape)) if folds and not whole else None
         counted = any(node.op.name.startswith("arg") for node in folds)
         runs = runs_of(group.shape, graph.inputs, outputs, reduced, counted)
@@ -245,7 +245,7 @@ def _once(group: Group, fold: Node) -> bool:
 def alone(graph: Graph, node: Node, nbytes: int) -> Pass:
     """Return what a node is where it runs by itself, moving so many bytes."""
     kind = node_class(graph, node)
-    layouts = tuple([graph.layout(i) for i in node.operands])
+    layouts = tuple([graph.layouts[i] for i in node.operands])
     # what columns are folded into stays in the caches
     amount: float = touched_bytes(layouts[0]) if kind == "reduce_outer" else nbytes
     runs, apart = Runs(1, max(node.layout.size, 1), 0, 0), float(sum(map(between_bytes, layouts)))

@@ -233,20 +233,20 @@ def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list
     devices = {device.id: device for device in facts.devices}
     if [*spots] == [_HOSTS_OWN] and _in_one_loop(graph):
         # asked of all at once: whoever writes their loop writes that of each
-        numbers = [number for number, _ in graph.numbered()]
+        numbers = [number for number, _ in graph.numbered]
         ends = [number for number in numbers if number in uses.live]
         group, _ = group_of(graph, uses, Region(GroupKind.LOOP, None, 0, numbers, {*numbers}, ends))
         if ruled_out(group, devices[HOST_DEVICE], "generated", facts)[0] is None:
             return [frozenset(spots)] * len(numbers)
     asked: dict[Any, frozenset[Spot]] = {}
     able: list[Hashable] = []
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         kind = node.op.kind
         own = _KINDS.get(kind) if turns(node) is None else GroupKind.LOOP
         if own is None:
             able.append(nowhere)
             continue
-        layouts = tuple([graph.layout(o) for o in node.operands])
+        layouts = tuple([graph.layouts[o] for o in node.operands])
         pattern = tuple([node.operands.index(o) for o in node.operands])
         key: Any = (node.op, layouts, pattern, node.layout, node.attrs)
         try:
@@ -370,7 +370,7 @@ def _finished(
 def homes_of(graph: Graph) -> dict[int, int]:
     """Return the input that each version of leased memory was recorded as a later one of."""
     homes: dict[int, int] = {}
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if node.op.kind is Kind.WRITE and node.attr("leased"):
             before = node.operands[0]
             home = before if before < len(graph.inputs) else homes.get(before, -1)
@@ -416,7 +416,7 @@ def _dead(last: Sequence[int], end: int) -> tuple[tuple[int, ...], ...]:
 
 def _decision(group: Group, choice: Choice) -> Decision:
     graph = group.graph
-    layouts = [*graph.inputs, *(graph.layout(number) for number in graph.outputs)]
+    layouts = [*graph.inputs, *(graph.layouts[number] for number in graph.outputs)]
     work = workload(group)
     return Decision(
         operation=operation(group),

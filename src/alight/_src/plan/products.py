@@ -91,7 +91,7 @@ def product_terms(rates: Rates, graph: Graph, item: Pass, host: Rates | None) ->
     vector = _vector_curve(rates, item.dtype, m, k, n)
     spread = rates.spreads.get("matmul", rates.spread)
     if vector is not None:
-        size = graph.layout(item.nodes[0].operands[0]).itemsize
+        size = graph.layouts[item.nodes[0].operands[0]].itemsize
         reader = None if host is None else host.curves.get(f"elementwise/{item.dtype}")
         flop_bytes = size if m == n == 1 else size / 2  # an element has an addition, too
         call = vector.knots[0][1]

@@ -96,12 +96,12 @@ def work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[flo
     may be anything."""
     if node.op.kind is not Kind.ELEMENTWISE:
         return _work_looked_up(rates, graph, node, own)
-    if own and len(node.operands) > 1 and not any(graph.layout(node.operands[1]).strides):
+    if own and len(node.operands) > 1 and not any(graph.layouts[node.operands[1]].strides):
         # what only the operand that stays goes through is computed once
         still = rates.work.get(f"{node.op.name}@still/{loop_dtype(graph, node)}")
         if still is not None:
             return still.value, rates.spread
-    key = own, node.op, node.layout.dtype, *[graph.layout(o).dtype for o in node.operands]
+    key = own, node.op, node.layout.dtype, *[graph.layouts[o].dtype for o in node.operands]
     if key not in rates.nodes:
         rates.nodes[key] = _work_looked_up(rates, graph, node, own)
     found: tuple[float, float] | None = rates.nodes[key]

@@ -51,7 +51,7 @@ def _folded(graph: Graph, region: Region) -> int | None:
 def _together(graph: Graph, uses: Uses, parts: list[Region]) -> Region | None:
     """Return as many of the regions as one visit can have as one, None if it can have no two."""
     # the largest results first: what is folded whole has the least to gain
-    size = {id(p): max(graph.layout(o).size for o in p.outputs) for p in parts}
+    size = {id(p): max(graph.layouts[o].size for o in p.outputs) for p in parts}
     found: list[Region] = []
     whole: Region | None = None
     for part in sorted(parts, key=lambda p: -size[id(p)]):

@@ -61,7 +61,7 @@ def _rows(graph: Graph, region: Region) -> tuple[tuple[int, ...], tuple[int, ...
     for number in region.members:
         node = graph.nodes[number - first]
         if node.op.kind is Kind.REDUCTION:
-            shape = graph.layout(node.operands[0]).shape
+            shape = graph.layouts[node.operands[0]].shape
             return shape, reduced_axes(node, len(shape))
     return over(graph, region.members[-1]), ()
 
@@ -92,7 +92,7 @@ class _Clusters:
         maker = {v: i for i, region in enumerate(regions) for v in region.owned}
         self.count = len(regions)
         members = [region.members for region in regions]
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             if node.op.kind is Kind.VIEW or node.op.kind is Kind.WRITE:
                 maker[number] = len(members)
                 members.append([number])
@@ -181,12 +181,12 @@ class _Clusters:
                 if own != shape and not one_per_row(own, shape, axes):
                     return False
                 for operand in members.intersection(node.operands):
-                    own = graph.layout(operand).shape
+                    own = graph.layouts[operand].shape
                     if own != shape and not one_per_row(own, shape, axes):
                         return False
         cluster.sound = not beside
         touched = self.reads(members) | {m for m in members if self.given(m, members)}
-        wide = [graph.layout(v) for v in touched if graph.layout(v).size > 1]
+        wide = [graph.layouts[v] for v in touched if graph.layouts[v].size > 1]
         if len(streams(graph, self.uses, touched)) > KERNEL_ARRAYS + len(members & touched):
             return False
         if cluster.kind is GroupKind.SCAN:
@@ -223,7 +223,7 @@ class _Clusters:
         """Tell whether a region is elementwise over what a cluster scans, or a scan along the same
         axis that needs none of the others."""
         graph = self.graph
-        if any(graph.layout(m).shape != cluster.shape for m in region.members):
+        if any(graph.layouts[m].shape != cluster.shape for m in region.members):
             return False
         if region.kind is GroupKind.SCAN:
             return self.axis(region.members[0]) == self.axis(
@@ -262,7 +262,7 @@ class _Clusters:
         array."""
         found = self.after[index] | self.before[index]
         for value in self.reads(self.members[index]):
-            if self.graph.layout(value).shape == shape:
+            if self.graph.layouts[value].shape == shape:
                 found |= self.readers.get(value, set())
         return {other for other in found if other < self.count}
 

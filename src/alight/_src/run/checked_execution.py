@@ -512,7 +512,7 @@ class CheckedExecution(execute.Execution):
             operands.append(Operand(value, place, once))
         results: list[tuple[Hashable, Place]] = []
         for position, (number, local) in enumerate(zip(step.outputs, inner.outputs, strict=True)):
-            layout, output = inner.layout(local), launch.outputs[position]
+            layout, output = inner.layouts[local], launch.outputs[position]
             if output is None:
                 arena, _ = self._lies(where.space, made[position])
                 memory.add(arena, 0, layout.nbytes, f"the memory of %{number}")

@@ -200,7 +200,7 @@ class Execution:
             if isinstance(result, Exception):
                 self._fail((number,), result)
             else:
-                data = residency.exact_copy(result, graph.layout(inner))
+                data = residency.exact_copy(result, graph.layouts[inner])
                 self._bind(number, data, 0, data.layout)
 
     def _fail(self, targets: Iterable[int], error: BaseException) -> None:

@@ -170,7 +170,7 @@ def _computed(graph: Graph, operands: Sequence[NdArray]) -> list[Data]:
     results = computed(graph, operands)
     made = []
     for number in graph.outputs:
-        data = residency.fresh(graph.layout(number))
+        data = residency.fresh(graph.layouts[number])
         assert data.array is not None
         data.array[...] = results[number]
         made.append(data)

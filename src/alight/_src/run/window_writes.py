@@ -28,7 +28,7 @@ def takes_all(step: LaunchStep, write: WriteStep) -> bool:
     if step.device != HOST_DEVICE or write.device != HOST_DEVICE:
         return False
     group, window = step.group, write.layout
-    made = group.graph.layout(group.graph.outputs[0])
+    made = group.graph.layouts[group.graph.outputs[0]]
     if group.kind is not GroupKind.LOOP or made.shape != window.shape or not window.size:
         return False
     reached = made.itemsize

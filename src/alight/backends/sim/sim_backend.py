@@ -366,7 +366,7 @@ class SimBackend:
             )
         for number, output in zip(kernel.group.graph.outputs, command.outputs, strict=True):
             if output is None:
-                self._check_room(device, kernel.group.graph.layout(number).nbytes)
+                self._check_room(device, kernel.group.graph.layouts[number].nbytes)
         inputs = [_inside(operand) for operand in command.inputs]
         outputs = [None if operand is None else _inside(operand) for operand in command.outputs]
         for data in kernel.run(inputs, outputs):

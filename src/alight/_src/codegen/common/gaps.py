@@ -96,8 +96,8 @@ def unsupported(group: Group) -> str | None:
     if group.kind is GroupKind.CROSSED:
         return fault(group) or _bad_folds(group)
     folds, in_order = [], ""
-    for number, node in graph.numbered():
-        operands = [graph.layout(i) for i in node.operands]
+    for number, node in graph.numbered:
+        operands = [graph.layouts[i] for i in node.operands]
         dtypes = [layout.dtype for layout in (*operands, node.layout)]
         if node.op.name == "roll":
             if reason := _bad_roll(group, node, dtypes):
@@ -137,7 +137,7 @@ def unsupported(group: Group) -> str | None:
 
 def _may_be_in_order(group: Group, node: Node) -> bool:
     """Tell whether a product of floats goes in NumPy's order where it is written out."""
-    operand = group.graph.layout(node.operands[0])
+    operand = group.graph.layouts[node.operands[0]]
     return (
         group.kind in (GroupKind.REDUCE, GroupKind.ROWWISE)
         and node.op.kind is Kind.REDUCTION
@@ -154,11 +154,11 @@ def _bad_folds(group: Group) -> str | None:
 
     graph = group.graph
     for node in graph.nodes:
-        dtypes = [graph.layout(0).dtype, node.layout.dtype]
+        dtypes = [graph.layouts[0].dtype, node.layout.dtype]
         if reason := supports(node.op, dtypes, node.attrs):
             return reason
         taken = node.attr("correction", node.attr("ddof", 0)) or 0
-        if taken and _count(graph.layout(0), node) <= taken:
+        if taken and _count(graph.layouts[0], node) <= taken:
             return f"{node.op.name}: no degrees of freedom are left, of which NumPy warns"
         if not Fold(graph, node).lanewise:
             return f"{node.op.name}: its elements are made one by one"
@@ -180,11 +180,11 @@ def _bad_roll(group: Group, node: Node, dtypes: list[Any]) -> str | None:
 def _bad_scans(group: Group) -> str | None:
     """Return why a scan group is not one visit along one axis, or None."""
     graph = group.graph
-    scans = {n: node for n, node in graph.numbered() if node.op.kind is Kind.SCAN}
+    scans = {n: node for n, node in graph.numbered if node.op.kind is Kind.SCAN}
     if len({node.attr("axis") for node in scans.values()}) != 1:
         return "scans of one group along different axes"
     late: set[int] = set()
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if node.layout.shape != group.shape:
             return f"{node.op.name}: {node.layout.shape} in a scan group over {group.shape}"
         if late.intersection(node.operands):
@@ -193,7 +193,7 @@ def _bad_scans(group: Group) -> str | None:
             late.add(number)
         elif number in scans:
             late.add(number)
-            if graph.layout(node.operands[0]).shape != group.shape:
+            if graph.layouts[node.operands[0]].shape != group.shape:
                 return f"{node.op.name}: the operand is not the group's {group.shape}"
     return None
 
@@ -204,11 +204,11 @@ def _bad_rows(group: Group, axes: tuple[int, ...]) -> str | None:
     beside = one_per_result(graph, group.shape, axes)
     if beside is None:
         return "what the reductions leave meets something else"
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if node.op.kind is not Kind.ELEMENTWISE or number in beside:
             continue
         for value in (number, *(o for o in node.operands if o >= len(graph.inputs))):
-            shape = graph.layout(value).shape
+            shape = graph.layouts[value].shape
             if shape != group.shape and not one_per_row(shape, group.shape, axes):
                 return f"{node.op.name}: {shape} is neither {group.shape} nor one for each row"
     form = nest(group, unroll=True)

@@ -27,7 +27,7 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
     group = plain(group)
     graph = group.graph
     nodes = []
-    for _, node in graph.numbered():
+    for _, node in graph.numbered:
         attrs = [(k, v) for k, v in node.attrs if k in _CODED]
         operands = ",".join(map(str, node.operands))
         # in a rowwise group it matters what there is one of for a row

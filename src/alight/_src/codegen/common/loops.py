@@ -134,7 +134,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         return _nested_nest(found, nest(found.group, unroll))
     graph = group.graph
     inputs = graph.inputs
-    outputs = tuple(graph.layout(i) for i in graph.outputs)
+    outputs = tuple(graph.layouts[i] for i in graph.outputs)
     layouts = (*inputs, *outputs)
     first_output = len(inputs)
     reduced: frozenset[int] = frozenset()
@@ -236,7 +236,7 @@ def _crossed_nest(group: Group) -> Nest:
     graph = group.graph
     first = len(graph.inputs)
     roles = [found.roles[number - first] for number in graph.outputs]
-    sizes = [graph.layout(number).itemsize for number in graph.outputs]
+    sizes = [graph.layouts[number].itemsize for number in graph.outputs]
     steps = [
         (size if role is Role.ALONG else 0, size if role is Role.DOWN else 0)
         for role, size in zip(roles, sizes, strict=True)
@@ -283,7 +283,7 @@ def _rolled_nest(rolled: Rolled, inputs: int) -> Nest:
     """Return the nest of a loop group in which each roll is an input."""
     group = rolled.group
     graph = group.graph
-    layouts = (*graph.inputs, *(graph.layout(i) for i in graph.outputs))
+    layouts = (*graph.inputs, *(graph.layouts[i] for i in graph.outputs))
     steps = [_steps(layout, group.shape) for layout in layouts]
     turned = {axis for _, axis, _ in rolled.turns}
     marks = [_APART + i if i in turned else 0 for i in range(len(group.shape))]

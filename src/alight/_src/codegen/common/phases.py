@@ -55,12 +55,12 @@ def phases(group: Group) -> Phases:
     first = len(graph.inputs)
     ready = [0] * first
     wide: set[int] = set()
-    for _, node in graph.numbered():
+    for _, node in graph.numbered:
         at = max([ready[o] for o in node.operands], default=0)
         ready.append(at + (node.op.kind is Kind.REDUCTION))
         if node.op.kind is Kind.ELEMENTWISE and is_wide(group, node):
             wide.add(len(ready) - 1)
-    made = {n: ready[n] - (n not in wide and _folded(graph, n)) for n, _ in graph.numbered()}
+    made = {n: ready[n] - (n not in wide and _folded(graph, n)) for n, _ in graph.numbered}
     last = max([made[n] for n in made if n in wide or _folded(graph, n)], default=0)
     outputs = tuple(dict.fromkeys(graph.outputs))
     home = _homes(graph, wide, made, outputs)
@@ -106,12 +106,12 @@ def _homes(
     of their dtype which is written when they are read for the last time, or later."""
     first = len(graph.inputs)
     flops: dict[int, float] = {}
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if number in wide:
             own = _CHEAP_FLOPS + 1.0 if node.op.special else node.op.flops
             flops[number] = own + sum(flops.get(o, 0.0) for o in node.operands)
     reads: dict[int, int] = {}
-    for number, node in reversed(list(graph.numbered())):
+    for number, node in reversed(list(graph.numbered)):
         for operand in node.operands:
             if operand in wide:
                 # a wide reader may itself be computed again in a later pass
@@ -127,7 +127,7 @@ def _homes(
             continue
         dtype = graph.nodes[value - first].layout.dtype
         for other in outputs:
-            fits = other in wide and other not in taken and graph.layout(other).dtype == dtype
+            fits = other in wide and other not in taken and graph.layouts[other].dtype == dtype
             if fits and made[other] >= reads[value]:
                 home[value] = other
                 taken.add(other)

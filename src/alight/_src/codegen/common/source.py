@@ -279,7 +279,7 @@ def of_parity(tree: Expr) -> Expr | None:
 def node_tree(group: Group, node: Node) -> Expr:
     """Return the typed tree of an elementwise node's value."""
     graph = group.graph
-    found = trees(node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype)
+    found = trees(node.op, [graph.layouts[i].dtype for i in node.operands], node.layout.dtype)
     assert found is not None  # gaps.check has seen to it
     tree: Expr = found[node.attr("output", 0)]
     return tree
@@ -356,5 +356,5 @@ def checked(group: Group) -> list[str]:
         raise Unsupported(f"{group.kind} groups are not printed yet, loops are")
     check(group)
     graph = group.graph
-    outputs = [graph.layout(i) for i in graph.outputs]
+    outputs = [graph.layouts[i] for i in graph.outputs]
     return [layout.dtype.name for layout in (*graph.inputs, *outputs)]

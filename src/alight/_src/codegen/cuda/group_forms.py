@@ -140,7 +140,7 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     if reason := group_gap("cuda", group):
         raise Unsupported(reason)
     graph = group.graph
-    layouts = [*graph.inputs, *(graph.layout(i) for i in graph.outputs)]
+    layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
     sizes = [layout.itemsize for layout in layouts]
     bits = index_bits(shape, sizes)
     if group.kind is GroupKind.LOOP:
@@ -271,7 +271,7 @@ def _operations(group: Group) -> int:
     return sum(
         _printed(
             node.op,
-            (*(graph.layout(i).dtype for i in node.operands), node.layout.dtype),
+            (*(graph.layouts[i].dtype for i in node.operands), node.layout.dtype),
             node.attr("output", 0),
         )
         for node in graph.nodes
@@ -301,7 +301,7 @@ def _held_registers(group: Group, shape: Nest) -> int:
     values += [
         n for v in found.passes for n in v.folds if graph.nodes[n - first].op.finish is not None
     ]
-    return sum(-(-width_of(graph.layout(n).dtype.name) // 32) for n in values) * 32
+    return sum(-(-width_of(graph.layouts[n].dtype.name) // 32) for n in values) * 32
 
 
 def packs(shape: Nest, offsets: Sequence[int], itemsizes: Sequence[int], elements: int) -> bool:

@@ -83,7 +83,7 @@ class Places:
         self.shape = shape
         self.grid = grid
         self.first = len(graph.inputs)
-        outputs = [graph.layout(i) for i in graph.outputs]
+        outputs = [graph.layouts[i] for i in graph.outputs]
         self.dtypes = [layout.dtype.name for layout in (*graph.inputs, *outputs)]
         self.words = [CUDA.memory.get(d, CUDA.type_of(d)) for d in self.dtypes]
         self.itemsizes = [layout.itemsize for layout in (*graph.inputs, *outputs)]

@@ -69,7 +69,7 @@ class Flow(Rows):
         visit, grid = self.phases.passes[0], self.grid
         self.scalar_inputs()
         reads = self.reads(visit)
-        sizes = [self.graph.layout(n).itemsize for n in reads]
+        sizes = [self.graph.layouts[n].itemsize for n in reads]
         ring = grid.depth * grid.ahead * grid.block * _PACK * sum(sizes)
         states = grid.block * sum([fold.state_bytes for fold in self.folds.values()])
         return (

@@ -136,7 +136,7 @@ class Runs:
                 self.code.add(f"{word} h{number}[{self.grid.steps}][4];")
 
     def word(self, number: int) -> str:
-        dtype = self.graph.layout(number).dtype.name
+        dtype = self.graph.layouts[number].dtype.name
         return CUDA.memory.get(dtype, CUDA.type_of(dtype))
 
     def run(self, visit: Pass, start: str) -> None:
@@ -233,7 +233,7 @@ class Runs:
         index = self.places.index
         parameters = [f"const {self.word(n)}* q{n}" for n in reads]
         parameters += [
-            f"const {CUDA.type_of(self.graph.layout(n).dtype.name)} i{n}" for n in scalars
+            f"const {CUDA.type_of(self.graph.layouts[n].dtype.name)} i{n}" for n in scalars
         ]
         parameters += [f"const {index} begin", f"const {index} end"]
         given = [*(f"q{n}" for n in reads), *(self.known[n] for n in scalars)]
@@ -445,7 +445,7 @@ class Runs:
         self.known = kept
         parameters = []
         for n in given:
-            dtype = self.graph.layout(n).dtype.name
+            dtype = self.graph.layouts[n].dtype.name
             word = self.word(n) if n in reads else CUDA.type_of(dtype)
             parameters.append(f"const {word} i{n}")
         fields = [f"{self.word(n)} t{n};" for n in targets]
@@ -465,7 +465,7 @@ class Runs:
         fold."""
         known = dict(self.known)
         for number, text in reads.items():
-            if self.graph.layout(number).dtype == bool:
+            if self.graph.layouts[number].dtype == bool:
                 text = code.name(f"{text} != 0", "bool")
             known[number] = text
         for number in visit.needed:

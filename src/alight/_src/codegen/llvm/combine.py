@@ -41,7 +41,7 @@ class Fold:
 
     def __init__(self, graph: Graph, node: Node) -> None:
         op = node.op
-        source = graph.layout(node.operands[0]).dtype.name
+        source = graph.layouts[node.operands[0]].dtype.name
         result = node.layout.dtype.name
         self.node = node
         self.result = result

@@ -124,7 +124,7 @@ class Frame:
             if i not in known:
                 name = layout.dtype.name
                 known[i] = self.code.load(self.element(i, name, index), name, parallel=True)
-        for number, node in self.graph.numbered():
+        for number, node in self.graph.numbered:
             if node.op.kind is Kind.ELEMENTWISE:
                 known[number] = elementwise(self.code, self.graph, node, known)
         return known
@@ -132,7 +132,7 @@ class Frame:
 
 def _trees(graph: Graph, node: Node) -> tuple[Expr, ...]:
     """Return the typed trees of an elementwise node, one for each output of its op."""
-    found = trees(node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype)
+    found = trees(node.op, [graph.layouts[i].dtype for i in node.operands], node.layout.dtype)
     assert found is not None  # gaps.check has seen to it
     return found
 

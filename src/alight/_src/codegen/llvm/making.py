@@ -77,7 +77,7 @@ def making(
         else local[target]
         for target in targets
     ]
-    inputs = tuple([graph.layout(number) for number in reads])
+    inputs = tuple([graph.layouts[number] for number in reads])
     made = Graph(inputs, tuple(nodes), tuple(outputs))
     width = width_of_group(made, schedule, vector_bits, together)
     return Making(made, reads, replace(width, lanes=min(width.lanes, lanes)))

@@ -121,7 +121,7 @@ class Joined:
     def _made(self, values: Sequence[str]) -> str:
         known, graph = list(values), self.graph
         for node in graph.nodes:
-            dtypes = [graph.layout(i).dtype for i in node.operands]
+            dtypes = [graph.layouts[i].dtype for i in node.operands]
             found = trees(node.op, dtypes, node.layout.dtype)
             assert found is not None  # gaps.check has seen to it
             tree = found[node.attr("output", 0)]

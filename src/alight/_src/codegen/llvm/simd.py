@@ -105,7 +105,7 @@ def stage_loop(
         known |= {value: move.load(index) for value, move in reads.items() if move.motion == "w"}
         code.known = {}
         for number, node in stage.nodes:
-            dtypes = [graph.layout(i).dtype for i in node.operands]
+            dtypes = [graph.layouts[i].dtype for i in node.operands]
             found = trees(node.op, dtypes, node.layout.dtype)
             assert found is not None  # gaps.check has seen to it
             tree = found[node.attr("output", 0)]

@@ -80,7 +80,7 @@ def _folded_once(group: Group) -> bool:
 
 def slots(group: Group) -> dict[int, int]:
     """Return the folds of a group, and of each the place of its state among those of a part."""
-    folds = [n for n, node in group.graph.numbered() if node.op.kind is Kind.REDUCTION]
+    folds = [n for n, node in group.graph.numbered if node.op.kind is Kind.REDUCTION]
     return {number: place for place, number in enumerate(folds)}
 
 
@@ -99,7 +99,7 @@ def deliver(frame: Frame, scalars: Iterable[int], known: dict[int, str]) -> None
     make_scalars(frame, scalars, known)
     for place, number in enumerate(frame.graph.outputs, frame.inputs):
         if number in known:
-            dtype = frame.graph.layout(number).dtype.name
+            dtype = frame.graph.layouts[number].dtype.name
             frame.code.store(known[number], frame.pointers[place], dtype)
 
 

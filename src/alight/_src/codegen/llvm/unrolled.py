@@ -43,7 +43,7 @@ def unrolled_kernel(
     written = Unrolled(group, shape)
     axis = shape.vector_axis
     width = width_of_group(written.graph, schedule, vector_bits, _together(written.graph))
-    layouts = [*group.graph.inputs, *(group.graph.layout(i) for i in group.graph.outputs)]
+    layouts = [*group.graph.inputs, *(group.graph.layouts[i] for i in group.graph.outputs)]
     with code.when(frame.nonempty(range(shape.looped))), frame.along(range(axis)):
         operands = []
         for place, index in (*written.reads, *written.writes):
@@ -100,7 +100,7 @@ class Unrolled:
         }
         self.inputs = tuple(graph.inputs[i] for i, _ in self.reads)
         self.nodes: list[Node] = []
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             moves = [self.along[o] for o in node.operands]
             along = tuple(any(flags) for flags in zip(*moves, strict=True))
             if node.op.kind is Kind.REDUCTION:
@@ -121,7 +121,7 @@ class Unrolled:
                 self.writes.append((place, index))
                 value = self.at(number, index)
                 if value < len(self.reads):  # what goes out has to be made
-                    value = self.add(OPS["copy"], (value,), graph.layout(number).dtype)
+                    value = self.add(OPS["copy"], (value,), graph.layouts[number].dtype)
                 outputs.append(value)
         self.graph = Graph(self.inputs, tuple(self.nodes), tuple(outputs))
 
