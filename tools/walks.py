@@ -3,9 +3,9 @@
 A walk is one piece of work from end to end: the arguments of a jitted call, a launch step, a group
 through the cost model, a graph through planning. Each Python function of alight's that is called
 on the way is an event; an event in another file than the last one is a step, and a step into a file
-that the walk has been in before is a return. Nothing is cut. Of each kind the figures are means over
-six programs, each the first of its shapes in the process; ``--asked`` lists which functions of the
-rooms that know groups were called, how often, and from how many files.
+that the walk has been in before is a return. Nothing is cut, unless ``--cut`` says so. Of each kind
+the figures are means over six programs, each the first of its shapes in the process; ``--asked``
+lists which functions of the rooms that know groups were called, how often, and from which files.
 """
 
 from __future__ import annotations
@@ -113,27 +113,33 @@ def rates() -> Rates:
 
 
 def chain(a: Any, b: Any) -> Any:
+    """Return an elementwise chain."""
     return np.sqrt(a * 2.0 + b) - np.exp(a) * b
 
 
 def folds(a: Any, b: Any) -> Any:
+    """Return reductions over axis 0, axis 1 and all."""
     return (a * b).sum(axis=0), (a + b).sum(axis=1), a.max()
 
 
 def softmax(a: Any, b: Any) -> Any:
+    """Return a softmax of each row."""
     e = np.exp(a - a.max(axis=1, keepdims=True))
     return e / e.sum(axis=1, keepdims=True)
 
 
 def product(a: Any, b: Any) -> Any:
+    """Return a product with an epilogue."""
     return np.maximum(a @ b.T + 1.0, 0.0)
 
 
 def stencil(a: Any, b: Any) -> Any:
+    """Return a periodic stencil."""
     return np.roll(a, 1, 0) + np.roll(a, -1, 0) + np.roll(a, 1, 1) - 4.0 * a
 
 
 def nearest(a: Any, b: Any) -> Any:
+    """Return places of maxima."""
     return np.argmax(a * b, axis=1)
 
 
