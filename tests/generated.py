@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS, Op
 
 pytest.importorskip("llvmlite")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from alight._core import Layout, make_layout
-from alight._src.ir.group import Graph, Group, Node
+from alight._src.ir.graph import Graph, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 from alight._src.ir.ops import OPS
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep

@@ -30,7 +30,8 @@ import numpy as np
 
 from alight._core import layout_of, make_layout
 from alight._src.codegen.llvm import object_code
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.maths import FUNCTIONS, coefficients
 from alight._src.ir.ops import OPS, Kind, Op, trees
 

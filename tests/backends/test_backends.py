@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from alight._core import Data, Layout, layout_of, make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS
 from alight.backends.base import Backend, Copy, Fill, Launch, Operand
 from alight.backends.cuda.cuda_backend import CudaBackend

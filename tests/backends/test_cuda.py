@@ -58,7 +58,8 @@ def test_the_backend_keeps_the_protocol() -> None:
 ROLLS = """
 import numpy as np, alight
 from alight._core import layout_of
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS
 from alight._src.log.decisions import LOG
 x = np.random.default_rng(0).random((200, 300))

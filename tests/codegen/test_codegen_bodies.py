@@ -15,7 +15,8 @@ from alight._src.codegen.common.gaps import supports
 from alight._src.codegen.common.loops import Schedule
 from alight._src.codegen.llvm import object_code
 from alight._src.fp_warnings.emit import listening
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS, Kind, Op
 from alight._src.measure import probes
 from alight.backends import machine

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from alight._core import make_layout
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.ops import OPS
 from alight._src.ir.rewrite import exactly, rewrite
 from alight._src.ir.well_formed import graph_faults

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from alight._core import Layout, make_layout
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.ir.well_formed import reach
 from alight._src.plan.check import plan_faults, read_once
 from alight._src.plan.place import make_plan

@@ -20,7 +20,8 @@ import pytest
 from alight._core import Data, Layout, layout_of, make_layout
 from alight._src.adapt import planner_facts
 from alight._src.base.originals import ENVIRONMENT
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS
 from alight._src.measure import calibrate as calibration
 from alight._src.measure import (

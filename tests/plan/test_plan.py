@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from alight._core import Layout, make_layout
-from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 from alight._src.plan.check import plan_faults
 from alight._src.plan.choose import group_key

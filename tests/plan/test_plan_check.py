@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from alight._core import make_layout
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.plan import byte_sets, strided_runs
 from alight._src.plan.byte_sets import ByteSet, bytes_of
 from alight._src.plan.check import (

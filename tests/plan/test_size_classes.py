@@ -13,7 +13,8 @@ import pytest
 import alight
 from alight._core import Layout, make_layout
 from alight._src.ir.crossed import LEAST_WIDTH
-from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.rewrite import rewrite
 from alight._src.plan import place
 from alight._src.plan.check import plan_faults

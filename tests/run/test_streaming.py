@@ -11,7 +11,8 @@ import pytest
 
 import alight
 from alight._core import make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS
 from alight._src.log.decisions import LOG
 from alight._src.plan.block import SLOTS, chunk_rows, passing_rows, split

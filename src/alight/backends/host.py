@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from alight._core import Data, Layout, Value, fresh_data, keep_bytes, make_layout, threads
 from alight._src.base.apart import whereabouts
 from alight._src.base.originals import np
-from alight._src.ir.group import Group, Node
-from alight._src.ir.inner import folded
+from alight._src.ir.graph import Node
+from alight._src.ir.group import Group
 from alight._src.ir.ops import Kind
 from alight.backends.base import Command, Copy, Event, Launch, Operand
 from alight.backends.machine import (
@@ -353,7 +353,7 @@ class HostBackend:
             return NumpyKernel(group)
         if implementation != "generated":
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
-        group = folded(group)
+        group = group.form.lowered or group
         from alight._src.codegen.llvm import compiled  # late: it loads the code generator
 
         kernel = compiled.here(group, schedule)
@@ -375,7 +375,7 @@ class HostBackend:
             return NumpyKernel(group)
         from alight._src.codegen.llvm import compiled
 
-        group = folded(group)
+        group = group.form.lowered or group
         return GeneratedKernel(group, compiled.load_object(group, schedule, data))
 
     def allocate(self, device: Device, nbytes: int, where: str = "device") -> Data:

@@ -144,10 +144,8 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
     if device == HOST_DEVICE:
         bring("alight._src.codegen.common.gaps")
         from alight._src.codegen.common.gaps import unsupported
-        from alight._src.ir.inner import folded
-        from alight._src.ir.nested import plain
 
-        return unsupported(plain(folded(group)))
+        return unsupported(group.form.lowered or group.form.plain or group)
     where = registry.device(device)
     # Without a profile only who names it for all work gets it: nothing is started to be refused.
     asked = profile_of(where) is not None or current_policy().force is not None
@@ -192,10 +190,9 @@ def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -
     # late: programs that stay on the host need neither
     bring("alight._src.codegen.common.source", "alight._src.measure.verify_ops")
     from alight._src.codegen.common.source import DIALECTS, gap, group_gap
-    from alight._src.ir.inner import folded
     from alight._src.measure.verify_ops import doubt
 
-    group = folded(group)
+    group = group.form.lowered or group
     graph, support = group.graph, where.support
     dialect = DIALECTS.get(support.dialect)
     most = where.limits.get("operands", math.inf)

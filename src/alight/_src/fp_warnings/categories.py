@@ -11,7 +11,7 @@ from alight._src.ir.op import FlagsRaised, Kind, Warns
 from alight.backends.machine import CATEGORY
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
 
 # What generated code raises where NumPy says in words that there was no number.
 OF_WORDS = frozenset(("invalid",))

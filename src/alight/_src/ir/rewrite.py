@@ -14,7 +14,7 @@ from typing import Any
 
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.rules import is_read_past, rules_of
 

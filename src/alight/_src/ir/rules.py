@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from alight._core import make_layout
 from alight._src.base.originals import np
-from alight._src.ir.group import Attrs, Node, reduced_axes
+from alight._src.ir.graph import Attrs, Node, reduced_axes
 from alight._src.ir.op import OPS, Kind
 
 if TYPE_CHECKING:

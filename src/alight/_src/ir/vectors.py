@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
 
 # Rows shorter than this run together where a vector is worth more than the copies that takes:
 # exp(x + y) of rows of 3, 7, 17, 33 and 40 float64 took 5.0, 2.2, 1.6, 1.2 and 1.0 ns each row

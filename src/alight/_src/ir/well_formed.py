@@ -9,20 +9,10 @@ from typing import TYPE_CHECKING
 
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.crossed import fault
-from alight._src.ir.group import (
-    Graph,
-    Group,
-    GroupKind,
-    Node,
-    one_per_result,
-    one_per_row,
-    reduced_axes,
-)
-from alight._src.ir.nested import written_out
+from alight._src.ir.graph import Graph, GroupKind, Node, one_per_row, reduced_axes
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 from alight._src.ir.rewrite import exactly
-from alight._src.ir.rolls import turns
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -48,9 +38,8 @@ def graph_faults(graph: Graph) -> list[str]:
 def group_faults(group: Group) -> list[str]:
     """Return what is wrong with a group; none if it is well formed."""
     graph = group.graph
-    flat = written_out(group)
-    if flat is not None:
-        return [*graph_faults(graph), *group_faults(flat.group)]
+    if group.form.plain is not None:
+        return [*graph_faults(graph), *group_faults(group.form.plain)]
     found = graph_faults(graph)
     if not graph.nodes or not graph.outputs:
         return [*found, "a group without nodes or outputs"]
@@ -64,23 +53,22 @@ def group_faults(group: Group) -> list[str]:
             found.append(f"a library group of {len(graph.nodes)} nodes")
         return found
     if group.kind is GroupKind.CROSSED:
-        reason = fault(group)
-        return found if reason is None else [*found, reason]
+        return found if group.form.fault is None else [*found, group.form.fault]
     if group.kind is GroupKind.ROWWISE:
         return [*found, *_row_faults(group)]
     expect = {Kind.ELEMENTWISE}
     if group.kind is GroupKind.LOOP:
-        kinds = [node.op.kind for node in graph.nodes if turns(node) is None]
+        kinds = [n.op.kind for number, n in graph.numbered if graph.rolls.get(number) is None]
     if group.kind is GroupKind.SCAN:
         expect.add(Kind.SCAN)
-        axes = {node.attr("axis") for node in graph.nodes if node.op.kind is Kind.SCAN}
+        axes = {node.attr("axis") for node in group.form.scans}
         if len(axes) != 1:
             found.append(f"a scan group along axes {axes}")
     if group.kind is GroupKind.REDUCE:
         expect.add(Kind.REDUCTION)
         loose = [o for o in graph.outputs if o >= first and kinds[o - first] is not Kind.REDUCTION]
         found += (f"output %{o} of a reduce group is no reduction" for o in loose)
-        axes = {_axes(graph, n) for n in graph.nodes if n.op.kind is Kind.REDUCTION}
+        axes = {_axes(graph, node) for node in group.form.reductions}
         if len(axes) != 1:
             found.append(f"a reduce group over axes {axes}")
     found += (f"a {kind} node in a {group.kind} group" for kind in kinds if kind not in expect)
@@ -93,13 +81,12 @@ def group_faults(group: Group) -> list[str]:
 
 def _row_faults(group: Group) -> Iterator[str]:
     graph = group.graph
-    folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
-    axes = {_axes(graph, node) for node in folds}
+    axes = {_axes(graph, node) for node in group.form.reductions}
     if len(axes) != 1:
         yield f"a rowwise group over axes {axes}"
         return
     (row,) = axes
-    beside = one_per_result(graph, group.shape, row)
+    beside = group.form.beside
     if beside is None:
         yield f"what is left of {group.shape} along {row} meets another shape"
         return

@@ -16,7 +16,7 @@ from alight._core import layout_of
 from alight._core.guard import WATCHED, Entry
 from alight._src.base.originals import np
 from alight._src.fp_warnings.registry_check import NodeCategories
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.ops import OPS
 from alight._src.jit.call_signature import describe

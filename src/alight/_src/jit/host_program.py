@@ -14,7 +14,7 @@ from alight._src.fp_warnings.categories import is_worded, wanted_of
 from alight._src.fp_warnings.errstate import ERRSTATE, settings_of
 from alight._src.fp_warnings.filters import at_the_call, when_to_warn
 from alight._src.fp_warnings.registry_check import AlreadyShown
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.jit.lease import NdArray, bytes_of, window_of
 from alight._src.jit.replay import Argument, Fresh, Leaf, Program, Tree
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep

@@ -14,7 +14,8 @@ from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.base.shortage import is_shortage
 from alight._src.fp_warnings.filters import unheard
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.ops import Op
 from alight._src.log.decisions import LOG
 from alight._src.measure.profiles import code_fingerprint

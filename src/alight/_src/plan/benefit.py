@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
-from alight._src.ir.rolls import turns
 from alight._src.plan.choose import operation
 from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
 from alight._src.plan.plan import Facts, LaunchStep, Plan
@@ -88,7 +88,7 @@ def single(graph: Graph, number: int) -> Group:
     folds = node.op.kind in (Kind.REDUCTION, Kind.SCAN)
     shape = inputs[0].shape if folds else node.layout.shape
     kind = _KINDS.get(node.op.kind, GroupKind.LIBRARY)
-    if turns(node) is not None:
+    if graph.rolls.get(number) is not None:
         kind = GroupKind.LOOP
     return Group(kind, Graph(inputs, (own,), (len(inputs),)), shape)
 
@@ -127,7 +127,7 @@ def _why(before: LaunchStep, after: LaunchStep) -> str:
         return f"together they may read more than {KERNEL_ARRAYS} arrays"
     if before.group.shape != after.group.shape:
         return f"they go over {before.group.shape} and {after.group.shape}"
-    if any(node.op.kind is Kind.REDUCTION for node in before.group.graph.nodes):
+    if before.group.form.reductions:
         return "the fold has to end before its result is read"
     return "something else has to run between them, or needs what is made"
 

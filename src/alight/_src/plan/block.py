@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from alight._core import Layout, make_layout
-from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.ops import Kind
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Step, ViewStep
 from alight.device import HOST_DEVICE

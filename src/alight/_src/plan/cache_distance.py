@@ -11,7 +11,7 @@ from alight._src.plan.passes import loop_dtype
 from alight._src.plan.rate_lookup import nearest
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
     from alight._src.plan.curve import Curve
     from alight._src.plan.profile import Rates
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from alight._core import make_layout
 from alight._src.base.originals import np
-from alight._src.ir.group import Graph, Group, GroupKind
-from alight._src.ir.rolls import rolls
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.well_formed import reach
 from alight._src.plan.contents import HOST_ARENA, Contents, Operand, Place
 from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep, WriteStep
@@ -135,7 +135,7 @@ def read_once(group: Group, implementation: str, number: int) -> bool:
     results only, so that one of them may take its place."""
     if implementation != "generated" and len(group.graph.nodes) > 1:
         return False
-    if group.kind is not GroupKind.LOOP or rolls(group.graph):
+    if group.kind is not GroupKind.LOOP or group.graph.rolls:
         return False
     return group.graph.inputs[number].shape == group.shape
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from alight._src.base.hashing import short
-from alight._src.ir.group import Graph, Group, GroupKind
-from alight._src.ir.inner import folded
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind, dtype_name
 from alight._src.plan.assignment import Spread, least
 from alight._src.plan.block import split
@@ -197,7 +197,11 @@ def ruled_out(
     ):
         detail = f"{needed} bytes of inputs and results, {device.id} has {device.memory_bytes}"
         return Reason.OUT_OF_MEMORY, detail
-    if implementation == "generated" and folded(group).kind is GroupKind.LIBRARY:
+    if (
+        implementation == "generated"
+        and group.kind is GroupKind.LIBRARY
+        and group.form.lowered is None
+    ):
         return Reason.GAP, f"{group.graph.nodes[0].op.name} is not generated"
     gap = facts.supports(device.id, implementation, group)
     return (None, "") if gap is None else (Reason.GAP, gap)

@@ -20,12 +20,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from alight._src.base.failures import failures
-from alight._src.ir.crossed import uneven, visits
-from alight._src.ir.group import Graph, Group, GroupKind
-from alight._src.ir.inner import sides_of
-from alight._src.ir.nested import packed
+from alight._src.ir.crossed import visits
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.ops import Kind
-from alight._src.ir.rolls import as_copies
 from alight._src.ir.table_reduction import CHUNK
 from alight._src.plan.cache_distance import Reach, handed_seconds
 from alight._src.plan.extrapolation import (
@@ -305,7 +303,7 @@ def estimate(
     if implementation == "generated" and _unrivalled(group, device, profile):
         return None
     own = implementation == "generated" and profile.origin != "recorded"
-    group = as_copies(group)
+    group = group.form.copied or group
     terms, doubt = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}, 0.0
     threads = profile.fingerprint.get("threads", 1)
     away = name != HOST_DEVICE
@@ -362,16 +360,18 @@ def _all_terms(
 ) -> Iterator[_Terms]:
     """Yield what `_pass_terms` says of each pass."""
     if implementation == "generated":
-        group = packed(group)
+        group = group.form.packed or group
     graph, known = group.graph, rates.nodes
     if len(known) > _NODES_KEPT:
         known.clear()
-    if rates.surfaces and own and not away and (sides := sides_of(group)) is not None:
-        yield generated_terms(rates, graph, sides)
+    if rates.surfaces and own and not away and group.form.sides is not None:
+        yield generated_terms(rates, graph, group.form.sides)
         return
-    if implementation == "generated" and group.kind is GroupKind.CROSSED:
-        more = 1.0 if away else uneven(group, max(threads, 1))
-        for part, times in visits(group, CHUNK):
+    section = group.form.section
+    if implementation == "generated" and section is not None:
+        more = 1.0 if away else section.uneven(max(threads, 1))
+        for body, shape, times in visits(graph, section, CHUNK):
+            part = Group(GroupKind.REDUCE, body, shape)
             again = {"launch": 0.0} if times > 1 else {"launch": 1.0}
             for terms in _all_terms(rates, part, implementation, own, away, threads, host):
                 yield terms and (
@@ -471,7 +471,7 @@ def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: 
     seconds = one("compiler") if first else 0.0
     if stored:
         return seconds + one("load")
-    size, folds = code_size(packed(group))
+    size, folds = code_size(group.form.packed or group)
     return seconds + one("kernel") + size * one("operation") + folds * one("reduction")
 
 

@@ -3,7 +3,7 @@ than its knots, written to more, picked more often, in few columns, row after ro
 
 from __future__ import annotations
 
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.ir.ops import Kind
 from alight._src.plan.curve import Curve
 from alight._src.plan.passes import NARROW_BYTES, NARROW_COLUMNS, Pass

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from alight._src.base.failures import ignoring_failures
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
-from alight._src.ir.rolls import turns
 from alight._src.plan.stages import Uses, over, together
 
 # Nodes in one kernel. An equation of state (81 nodes, three inputs) ran 6.5 times faster as one
@@ -160,7 +160,7 @@ def _divide(
     first = len(graph.inputs)
     nodes = graph.nodes
     kind = nodes[members[0] - first].op.kind
-    rolled = placed and turns(nodes[members[0] - first]) is not None
+    rolled = placed and graph.rolls.get(members[0]) is not None
     if not rolled and kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCTION:
         yield GroupKind.LIBRARY, members
         return

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from alight._src.ir.group import Graph, GroupKind
+from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.op import Kind
 from alight._src.plan.choose import host_implementation, operation, ruled_out, wanted
 from alight._src.plan.fuse import LEAST_GAIN_SECONDS, Region, group_of, halves, prune

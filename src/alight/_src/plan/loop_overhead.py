@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from alight._core import make_layout
-from alight._src.ir.group import Graph, Group, reduced_axes
+from alight._src.ir.graph import Graph
+from alight._src.ir.group import Group
 from alight._src.ir.ops import Kind
 from alight._src.ir.table_reduction import LANES
 from alight._src.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
@@ -136,9 +137,7 @@ def by_columns(group: Group, item: Pass) -> Pass:
     whatever they are broadcast along. Those of an operand follow one another, stay, or are torn."""
     if item.kind != "reduce_inner":
         return item
-    shape = group.shape
-    fold = next(node for node in item.nodes if node.op.kind is Kind.REDUCTION)
-    axes = reduced_axes(fold, len(shape))
+    shape, axes = group.shape, group.form.axes
     length = math.prod(shape[i] for i in axes)
     kept = [i for i in range(len(shape)) if i not in axes and shape[i] > 1]
     # one that is as short is written out, too, beside a long one

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable
 
-from alight._src.ir.group import Graph, Group, GroupKind, reduced_axes
-from alight._src.ir.nested import innermost, written_out
+from alight._src.ir.graph import Graph, GroupKind, reduced_axes
+from alight._src.ir.group import Group
+from alight._src.ir.nested import innermost
 from alight._src.ir.op import Kind
 from alight._src.ir.table_reduction import LANES
 from alight._src.plan.fuse import (
@@ -98,11 +99,7 @@ def _short(graph: Graph, uses: Uses, region: Region) -> bool:
 def _side_by_side(group: Group) -> bool:
     """Tell whether the rows of a group are short, so that many of them are in registers at once."""
     ndim = len(group.shape)
-    for node in group.graph.nodes:
-        if node.op.kind is Kind.REDUCTION and group.graph.layouts[node.operands[0]].ndim == ndim:
-            axes = reduced_axes(node, ndim)
-            return ndim > 1 and axes == (ndim - 1,) and group.shape[-1] <= LANES
-    return False
+    return ndim > 1 and group.form.axes == (ndim - 1,) and group.shape[-1] <= LANES
 
 
 def _fits(graph: Graph, uses: Uses, whole: Region, inner: Region) -> bool:
@@ -122,4 +119,4 @@ def _fits(graph: Graph, uses: Uses, whole: Region, inner: Region) -> bool:
     fold = next(m for m in inner.members if graph.nodes[m - first].op.kind is Kind.REDUCTION)
     copies = graph.layouts[graph.nodes[fold - first].operands[0]].shape[-1]
     weight = weight_of(graph, whole.members) + (copies - 1) * weight_of(graph, inner.members)
-    return weight <= KERNEL_NODES and written_out(group) is not None
+    return weight <= KERNEL_NODES and group.form.flat is not None

@@ -18,7 +18,7 @@ from alight._src.plan.rate_lookup import nearest
 from alight._src.plan.workload import body_parts, node_elements
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph
+    from alight._src.ir.graph import Graph
     from alight._src.plan.passes import Pass
     from alight._src.plan.profile import Rates
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from alight._src.ir.group import Graph, Group, Node
+from alight._src.ir.graph import Graph, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 from alight._src.plan.fuse import Region, group_of
 from alight._src.plan.stages import Uses

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from alight._src.ir.group import Graph, Group, GroupKind, Node, reduced_axes
-from alight._src.ir.inner import folded, is_product
-from alight._src.ir.nested import packed
+from alight._src.ir.graph import Graph, GroupKind, Node, reduced_axes
+from alight._src.ir.group import Group
 from alight._src.ir.op import dtype_name
 from alight._src.ir.ops import Kind
 from alight._src.ir.table_reduction import CHUNK, LANES
@@ -99,16 +98,16 @@ ROWS_FOR_EACH, COMBINED_BYTES = 4, 1 << 22
 COLUMNS_BYTES = 256
 
 
-def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
+def columns_of(group: Group) -> tuple[int, int] | None:
     """Return the rows that generated code folds columns of, and how many columns lie side by side;
     None where it goes along what is folded.
 
     As its nests do, it goes along the axis on which more elements of what it reads have neighbours;
     of products, where fewer lie apart.
     """
-    shape, layouts = group.shape, group.graph.inputs
+    shape, layouts, axes = group.shape, group.graph.inputs, group.form.axes
     steps = [steps_of(layout, shape) for layout in layouts]
-    kept, fold = (_innermost(group, axes, along) for along in (False, True))
+    kept, fold = (_innermost(group, along) for along in (False, True))
     if kept is None or fold is None:
         return None
     inner = kept, fold
@@ -121,17 +120,17 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
             sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] not in (0, x.itemsize))
             for i in inner
         ]
-        product = group.kind is GroupKind.REDUCE and is_product(group)
+        product = group.kind is GroupKind.REDUCE and group.form.product
         if shape[kept] < LANES or apart[0] >= apart[1] or not product:
             return None
     return math.prod(shape[i] for i in axes), shape[kept]
 
 
-def _innermost(group: Group, axes: Sequence[int], along: bool) -> int | None:
+def _innermost(group: Group, along: bool) -> int | None:
     """Return which of the axes that are folded, or of those that are not, has the nearest elements;
     None where there is none."""
-    shape, graph = group.shape, group.graph
-    steps = [steps_of(graph.layouts[number], shape, tuple(axes)) for number in graph.outputs]
+    shape, graph, axes = group.shape, group.graph, group.form.axes
+    steps = [steps_of(graph.layouts[number], shape, axes) for number in graph.outputs]
     steps += [steps_of(layout, shape) for layout in graph.inputs]
     own = [i for i, n in enumerate(shape) if n != 1 and (i in axes) is along]
     return max(own, key=lambda i: [-abs(s[i]) for s in steps], default=None)
@@ -141,8 +140,7 @@ def _read_bytes(group: Group, columns: bool) -> float:
     """Return the bytes that inner loops of a fold read, whoever has read them before: of what stays
     along them none, of what lies apart up to a line."""
     shape = group.shape
-    folds = [node for node in group.graph.nodes if node.op.kind is Kind.REDUCTION]
-    axis = _innermost(group, reduced_axes(folds[0], len(shape)), not columns) if folds else None
+    axis = _innermost(group, not columns) if group.form.reductions else None
     if axis is None:
         return 0.0
     steps = [abs(steps_of(layout, shape)[axis]) for layout in group.graph.inputs]
@@ -160,16 +158,16 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
     """Yield what runs as one launch each."""
     product = group.kind is GroupKind.LIBRARY
     if implementation == "generated":
-        group = packed(folded(group))
+        group = group.form.lowered or group.form.packed or group
     graph = group.graph
     if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
-        folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
+        folds, axes = group.form.reductions, group.form.axes
         # what is bound by memory and writes whole arrays moves bytes as elementwise code does
         whole = any(graph.layouts[o].shape == group.shape for o in graph.outputs)
         columns = None
         kind = "elementwise"
         if folds and not whole:
-            columns = columns_of(group, reduced_axes(folds[0], len(group.shape)))
+            columns = columns_of(group)
             kind = "reduce_inner" if columns is None else "reduce_outer"
         if group.kind is GroupKind.SCAN:
             kind, columns = "scan", None
@@ -178,7 +176,7 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         # the widest fills the registers
         dtype = max(work.dtypes, default="float64", key=width_in_bits)
         outputs = tuple([graph.layouts[o] for o in dict.fromkeys(graph.outputs)])
-        reduced = reduced_axes(folds[0], len(group.shape)) if folds and not whole else None
+        reduced = axes if folds and not whole else None
         counted = any(node.op.name.startswith("arg") for node in folds)
         runs = runs_of(group.shape, graph.inputs, outputs, reduced, counted)
         written = work.bytes_written / work.nbytes if work.nbytes else 0.0
@@ -190,11 +188,10 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
             beside = math.prod(group.shape) // max(rows * side, 1)  # other axes are shared, too
             parts = max(1, beside * side * width_in_bits(dtype) // 8 // COLUMNS_BYTES)
         if group.kind is GroupKind.ROWWISE and folds and whole:  # rows that are read again
-            inner = reduced_axes(folds[0], len(group.shape))
-            parts = math.prod(n for i, n in enumerate(group.shape) if i not in inner)
+            parts = math.prod(n for i, n in enumerate(group.shape) if i not in axes)
         again = max(0.0, _read_bytes(group, columns is not None) - amount) if product else 0.0
         once = group.kind is GroupKind.ROWWISE
-        once = once or (kind == "reduce_inner" and _once(group, folds[0]))
+        once = once or (kind == "reduce_inner" and _once(group))
         yield Pass(
             *(kind, dtype, amount, graph.nodes, runs, operands, written, between),
             *(threads_of(group, columns is not None), rows, parts, once, again),
@@ -215,10 +212,10 @@ def threads_of(group: Group, columns: bool) -> float:
     elements = math.prod(group.shape)
     if group.kind is GroupKind.LOOP:
         return max(elements / _PACKED, 1.0)
-    folds = [node for node in group.graph.nodes if node.op.kind is Kind.REDUCTION]
-    if group.kind not in (GroupKind.REDUCE, GroupKind.ROWWISE) or not folds or not elements:
+    folds = group.kind in (GroupKind.REDUCE, GroupKind.ROWWISE) and group.form.reductions
+    if not folds or not elements:
         return 0.0
-    length = math.prod(group.shape[i] for i in reduced_axes(folds[0], len(group.shape)))
+    length = math.prod(group.shape[i] for i in group.form.axes)
     each = max(length / CHUNK, 1.0)  # a thread has a column, or a chunk of one
     if columns and length > CHUNK:  # of few, in which each counts, a lane
         each = LANES * (each if each > _ALONE else 1.0)
@@ -236,9 +233,9 @@ _LONG_FOLD, _MANY_ROWS = 8192, 1024
 _ALONE = 4
 
 
-def _once(group: Group, fold: Node) -> bool:
+def _once(group: Group) -> bool:
     """Tell whether a device folds the rows of a group in one kernel."""
-    length = math.prod(group.shape[i] for i in reduced_axes(fold, len(group.shape)))
+    length = math.prod(group.shape[i] for i in group.form.axes)
     return length < _LONG_FOLD or math.prod(group.shape) >= _MANY_ROWS * length
 
 

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind, dtype_name
 from alight._src.ir.rewrite import Rewritten, rewrite
-from alight._src.ir.rolls import turns
 from alight._src.plan.block import passing
 from alight._src.plan.buffer_reuse import reusing
 from alight._src.plan.choose import (
@@ -242,7 +242,7 @@ def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list
     able: list[Hashable] = []
     for number, node in graph.numbered:
         kind = node.op.kind
-        own = _KINDS.get(kind) if turns(node) is None else GroupKind.LOOP
+        own = _KINDS.get(kind) if graph.rolls.get(number) is None else GroupKind.LOOP
         if own is None:
             able.append(nowhere)
             continue

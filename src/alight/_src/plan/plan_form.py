@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from alight._core import Layout
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.well_formed import group_faults
 from alight._src.plan.place import homes_of

@@ -11,7 +11,7 @@ from alight._src.plan.rate_lookup import BORROWED_SPREAD, curve_of
 from alight._src.plan.workload import product_shape, width_in_bits
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph
+    from alight._src.ir.graph import Graph
     from alight._src.ir.inner import Sides
     from alight._src.plan.curve import Curve
     from alight._src.plan.gemm_surface import Surface

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.ops import Kind
 from alight._src.plan.curve import Curve
 from alight._src.plan.passes import loop_dtype, reduction_class

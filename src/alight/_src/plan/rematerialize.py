@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import Any
 
-from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 from alight._src.plan.fuse import (
     KERNEL_ARRAYS,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable
 
-from alight._src.ir.crossed import cross_section
-from alight._src.ir.group import Graph, GroupKind
+from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.op import Kind
 from alight._src.plan.fuse import Region, group_of
 from alight._src.plan.stages import Uses
@@ -72,6 +71,6 @@ def _one(graph: Graph, uses: Uses, parts: list[Region]) -> Region | None:
             *(GroupKind.CROSSED, lead.key, lead.stage, members, {*members}),
             *(outputs, ordered),
         )
-        if not isinstance(cross_section(group_of(graph, uses, region)[0]), str):
+        if group_of(graph, uses, region)[0].form.section is not None:
             return region
     return None

@@ -13,9 +13,8 @@ import math
 from collections.abc import Callable, Collection, Container, Hashable, Iterable
 from dataclasses import dataclass
 
-from alight._src.ir.group import Graph, GroupKind, one_per_result, one_per_row, reduced_axes
+from alight._src.ir.graph import Graph, GroupKind, one_per_result, one_per_row, reduced_axes
 from alight._src.ir.op import Kind
-from alight._src.ir.rolls import rolls
 from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES, Region, prune, streams
 from alight._src.plan.stages import Uses, over
 
@@ -152,7 +151,7 @@ class _Clusters:
         """Tell whether a region goes over the cluster's rows, and both together are not too
         much."""
         graph, shape, axes = self.graph, cluster.shape, cluster.axes
-        if rolls(graph, region.members):
+        if not graph.rolls.keys().isdisjoint(region.members):
             return False
         if cluster.kind is GroupKind.SCAN:
             if not self.fits_scan(cluster, region):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from alight._src.ir.group import Graph, Group
+from alight._src.ir.graph import Graph
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
-from alight._src.ir.rolls import turns
 
 
 class Uses:
@@ -73,7 +73,7 @@ def _classes(graph: Graph, keys: Sequence[Hashable]) -> list[int]:
     classes = [-1] * len(graph.inputs)
     for (number, node), key in zip(graph.numbered, keys, strict=True):
         # a roll that no place can do in a loop has an empty key
-        rolled = key and turns(node) is not None
+        rolled = key and graph.rolls.get(number) is not None
         if rolled or node.op.kind is Kind.ELEMENTWISE or node.op.kind is Kind.REDUCTION:
             classes.append(found.setdefault((over(graph, number), key), len(found)))
         else:

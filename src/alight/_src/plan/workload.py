@@ -10,7 +10,8 @@ from functools import lru_cache
 import numpy as np
 
 from alight._src.ir.body import operations, part_of, width_of
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import dtype_name
 from alight._src.ir.ops import Dtype, Kind, Op, loop_dtypes, trees
 from alight._src.plan.access_pattern import touched_bytes

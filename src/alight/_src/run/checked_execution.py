@@ -24,7 +24,7 @@ from weakref import ref
 
 from alight._core import Data, Layout, Value, make_layout
 from alight._src.base.originals import np
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.plan.check import check_plan, read_once, step_name
 from alight._src.plan.contents import HOST_ARENA, Contents, Mark, Operand, Place
 from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep, WriteStep

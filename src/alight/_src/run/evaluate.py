@@ -40,7 +40,8 @@ from alight.backends import registry
 from alight.errors import UnsupportedOnDevice
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Group
+    from alight._src.ir.graph import Graph
+    from alight._src.ir.group import Group
     from alight._src.plan.plan import Estimate, Facts, Foregone, Plan
     from alight._src.plan.size_classes import Cuts
     from alight._src.run.execute import WriteOrder
@@ -325,7 +326,7 @@ def step_seconds(where: str = "cpu:numpy") -> float:
 
 
 def _graph_of(key: Key) -> Graph:
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
 
     return Graph(
         tuple([leaf[0] for leaf in key.leaves]),

@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from alight._core import Data, Layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.ops import OPS
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, WriteStep

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from alight._core import DeviceBuffer
 from alight._src.base.originals import np
-from alight._src.ir.group import GroupKind
+from alight._src.ir.graph import GroupKind
 from alight.backends.base import Operand
 from alight.device import Gap, Unsupported
 

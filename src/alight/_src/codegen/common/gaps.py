@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, nest
 from alight._src.ir.body import COMPLEX, FLOATS, TYPES, choose
-from alight._src.ir.crossed import fault
-from alight._src.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
-from alight._src.ir.nested import goes_forward, plain
+from alight._src.ir.graph import GroupKind, one_per_row, reduced_axes
+from alight._src.ir.nested import goes_forward
 from alight._src.ir.op import dtype_name
 from alight._src.ir.ops import OPS, Kind
-from alight._src.ir.rolls import turns
 from alight._src.ir.table_reduction import MOMENTS
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
     from alight._core import Layout
-    from alight._src.ir.group import Group, Node
+    from alight._src.ir.graph import Node
+    from alight._src.ir.group import Group
     from alight._src.ir.ops import Op
 
 
@@ -94,13 +93,13 @@ def unsupported(group: Group) -> str | None:
     if group.kind is GroupKind.LIBRARY:
         return "library groups are not generated"
     if group.kind is GroupKind.CROSSED:
-        return fault(group) or _bad_folds(group)
+        return group.form.fault or _bad_folds(group)
     folds, in_order = [], ""
     for number, node in graph.numbered:
         operands = [graph.layouts[i] for i in node.operands]
         dtypes = [layout.dtype for layout in (*operands, node.layout)]
         if node.op.name == "roll":
-            if reason := _bad_roll(group, node, dtypes):
+            if reason := _bad_roll(group, number, dtypes):
                 return reason
             continue
         if reason := supports(node.op, dtypes, node.attrs):
@@ -129,7 +128,7 @@ def unsupported(group: Group) -> str | None:
     if in_order and not nest(group, unroll=True).unrolled:
         return in_order
     if group.kind is GroupKind.ROWWISE:
-        return _bad_rows(group, reduced_axes(folds[0][1], len(group.shape)))
+        return _bad_rows(group)
     if {number for number, _ in folds} != set(graph.outputs):
         return "the outputs of a reduce group are not its reductions"
     return None
@@ -165,10 +164,11 @@ def _bad_folds(group: Group) -> str | None:
     return None
 
 
-def _bad_roll(group: Group, node: Node, dtypes: list[Any]) -> str | None:
+def _bad_roll(group: Group, number: int, dtypes: list[Any]) -> str | None:
     """Return why a roll is not one that a loop does by itself, or None."""
+    node = group.graph.nodes[number - len(group.graph.inputs)]
     (operand, *others) = node.operands
-    if turns(node) is None or others:
+    if group.graph.rolls[number] is None or others:
         return "roll: how far is not a few places along axes that are named"
     if group.kind is not GroupKind.LOOP or operand >= len(group.graph.inputs):
         return f"a roll of what is made in its own {group.kind} group"
@@ -198,10 +198,9 @@ def _bad_scans(group: Group) -> str | None:
     return None
 
 
-def _bad_rows(group: Group, axes: tuple[int, ...]) -> str | None:
+def _bad_rows(group: Group) -> str | None:
     """Return why a rowwise group is not one visit to rows that lie in memory, or None."""
-    graph = group.graph
-    beside = one_per_result(graph, group.shape, axes)
+    graph, axes, beside = group.graph, group.form.axes, group.form.beside
     if beside is None:
         return "what the reductions leave meets something else"
     for number, node in graph.numbered:
@@ -221,7 +220,7 @@ def _bad_rows(group: Group, axes: tuple[int, ...]) -> str | None:
 
 def check(group: Group) -> None:
     """Raise Unsupported with the reason if generated code cannot run the group."""
-    if reason := unsupported(plain(group)):
+    if reason := unsupported(group.form.plain or group):
         raise Unsupported(reason)
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from alight._src.ir.ops import Kind
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Group, Node
+    from alight._src.ir.graph import Graph, Node
+    from alight._src.ir.group import Group
 
 # Operations worth repeating to save a store and a load of the row: an L1 load has a latency of
 # five additions (4 to 5 cycles on every x86-64 and ARM core of the last ten years).

@@ -20,7 +20,7 @@ from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.nest_choice import card_nest
 from alight._src.codegen.wgsl.wgsl_dialect import wgsl
 from alight._src.ir.body import COMPLEX, FLOATS, Expr, width_of
-from alight._src.ir.group import GroupKind
+from alight._src.ir.graph import GroupKind
 from alight._src.ir.maths.coefficients import TABLES
 from alight._src.ir.ops import Kind, trees
 from alight._src.ir.table_reduction import CHUNK, LANES
@@ -28,7 +28,8 @@ from alight.device import Unsupported
 
 if TYPE_CHECKING:
     from alight._src.codegen.cuda.slow_path import Told
-    from alight._src.ir.group import Group, Node
+    from alight._src.ir.graph import Node
+    from alight._src.ir.group import Group
     from alight._src.ir.ops import Op
 
 ENTRY = "entry"

@@ -26,14 +26,15 @@ from alight._src.codegen.cuda.scan_kernels import Scans
 from alight._src.codegen.cuda.shared_memory import Flow
 from alight._src.codegen.cuda.small_axis import PACK_BYTES, Short, short_schedule
 from alight._src.ir.body import width_of
-from alight._src.ir.group import GroupKind
+from alight._src.ir.graph import GroupKind
 from alight._src.ir.ops import Kind, trees
 from alight._src.ir.table_reduction import CHUNK, LANES
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
-    from alight._src.ir.group import Graph, Group
+    from alight._src.ir.graph import Graph
+    from alight._src.ir.group import Group
     from alight._src.ir.ops import Op
 
 # What makes CUDA C's arithmetic IEEE's, whatever a compiler's defaults are.

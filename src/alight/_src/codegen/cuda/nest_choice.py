@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.loops import nest
-from alight._src.ir.group import GroupKind
+from alight._src.ir.graph import GroupKind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest

@@ -20,7 +20,8 @@ from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.kernel_program import PACK, Places, Step, around, begins
 from alight._src.codegen.cuda.loop_kernels import element_function
 from alight._src.codegen.llvm.unrolled import Unrolled
-from alight._src.ir.group import Group, GroupKind
+from alight._src.ir.graph import GroupKind
+from alight._src.ir.group import Group
 
 if TYPE_CHECKING:
     from alight._core import Layout

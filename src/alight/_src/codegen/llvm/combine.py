@@ -24,7 +24,7 @@ from alight._src.ir.table_reduction import CHUNK, LANES, MOMENTS, ORIGIN
 
 if TYPE_CHECKING:
     from alight._src.ir.body import Expr
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
 
 # A binary counter of this many bits counts the chunks of 2**47 elements: they take days to fold.
 LEVELS = 40

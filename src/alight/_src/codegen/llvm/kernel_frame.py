@@ -18,7 +18,8 @@ from alight._src.ir.ops import Kind, trees
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
     from alight._src.ir.body import Expr
-    from alight._src.ir.group import Graph, Group, Node
+    from alight._src.ir.graph import Graph, Node
+    from alight._src.ir.group import Group
 
 SIGNATURE = "void @entry(ptr %addresses, ptr %dims, ptr %strides)"
 

@@ -11,7 +11,7 @@ from alight._src.base.originals import np
 from alight._src.codegen.llvm.combine import Fold
 from alight._src.codegen.llvm.simd import Operand
 from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
-from alight._src.ir.group import Attrs, Graph, Node
+from alight._src.ir.graph import Attrs, Graph, Node
 from alight._src.ir.ops import Kind, Op
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from alight._src.ir.table_reduction import CHUNK, LANES
 if TYPE_CHECKING:
     from alight._src.codegen.llvm.combine import Fold
     from alight._src.codegen.llvm.expressions import Code
-    from alight._src.ir.group import Graph
+    from alight._src.ir.graph import Graph
 
 
 # The branches of the counter are hard to foresee, and while one is taken back nothing is read

@@ -27,7 +27,7 @@ from alight._src.codegen.llvm.split_reduction import (
     parts,
     slots,
 )
-from alight._src.ir.group import GroupKind
+from alight._src.ir.graph import GroupKind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest, Schedule

@@ -19,13 +19,14 @@ from alight._src.codegen.llvm.making import ROOM, step
 from alight._src.codegen.llvm.simd import Operand, Stage, stage_loop
 from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
 from alight._src.ir.body import choose, typed
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.ops import OPS, Kind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest, Schedule
     from alight._src.codegen.llvm.simd import Width
-    from alight._src.ir.group import Attrs, Group
+    from alight._src.ir.graph import Attrs
+    from alight._src.ir.group import Group
     from alight._src.ir.ops import Op
 
 # Elements made, scanned and used at a time: 4 KiB of float64, so that eight buffers fit the

@@ -15,7 +15,7 @@ from alight._src.codegen.llvm.blocks import first_lanes, letter, picks
 from alight._src.codegen.llvm.expressions import Code, Module, memory_type, register_type
 from alight._src.codegen.llvm.interleaved import put_together, taken_apart
 from alight._src.ir.body import kind_of, part_of, width_of
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.ops import trees
 
 

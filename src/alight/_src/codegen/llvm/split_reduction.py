@@ -22,7 +22,7 @@ from alight._src.codegen.llvm.minmax import BLOCK
 from alight._src.codegen.llvm.moments import push_moments
 from alight._src.codegen.llvm.spans import Span, push
 from alight._src.ir.body import width_of
-from alight._src.ir.group import GroupKind
+from alight._src.ir.graph import GroupKind
 from alight._src.ir.op import Kind
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from alight._src.codegen.llvm.making import element, spelled, step
 from alight._src.codegen.llvm.simd import Operand, Record
 from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
 from alight._src.ir.body import part_of, width_of
-from alight._src.ir.group import Attrs, Graph, Group, Node
+from alight._src.ir.graph import Attrs, Graph, Node
+from alight._src.ir.group import Group
 from alight._src.ir.nested import tree
 from alight._src.ir.ops import OPS, Kind, Op
 from alight._src.ir.table_reduction import ORIGIN

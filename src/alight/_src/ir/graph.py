@@ -1,0 +1,165 @@
+"""Programs: what is computed, in numbers instead of objects."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from alight._src.ir.op import Kind
+
+if TYPE_CHECKING:
+    from alight._core import Layout
+    from alight._src.ir.ops import Op
+
+Attrs = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One use of an op: operands are value numbers; elementwise operands broadcast as in NumPy and
+    already have the dtypes of the op's loop; ``attrs`` are the keyword arguments of the op's
+    reference."""
+
+    op: Op
+    operands: tuple[int, ...]
+    attrs: Attrs
+    layout: Layout
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Return the attribute of that name."""
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        return default
+
+
+# Elements a roll may move for a loop to do it: how far is part of the code, and neighbours are what
+# stencils read. Others are copied.
+_FARTHEST = 8
+
+
+def turns(node: Node) -> dict[int, int] | None:
+    """Return by how many elements a roll moves along which axes; None for what is no roll, or none
+    that a loop does."""
+    if node.op.name != "roll" or len(node.operands) != 1:
+        return None
+    ndim = node.layout.ndim
+    shift, axis = node.attr("shift"), node.attr("axis")
+    if axis is None:
+        if ndim != 1:
+            return None
+        axis = 0
+    shifts = shift if isinstance(shift, tuple) else (shift,)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    if len(shifts) == 1:
+        shifts *= len(axes)
+    found: dict[int, int] = {}
+    for by, along in zip_longest(shifts, axes):
+        if type(by) is not int or type(along) is not int or not -ndim <= along < ndim:
+            return None
+        found[along % ndim] = found.get(along % ndim, 0) + by
+    return found if all(abs(by) <= _FARTHEST for by in found.values()) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A list of nodes in an order in which they can run. Values 0 … len(inputs)-1 are the inputs,
+    the value of ``nodes[i]`` is ``len(inputs) + i``.
+
+    ``layouts`` are those of all values, ``numbered`` the nodes with the numbers of their values;
+    ``rolls`` has those of them that roll, with their `turns`."""
+
+    inputs: tuple[Layout, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[int, ...]
+    layouts: tuple[Layout, ...] = field(init=False, repr=False, compare=False)
+    numbered: tuple[tuple[int, Node], ...] = field(init=False, repr=False, compare=False)
+    rolls: dict[int, dict[int, int] | None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        layouts = (*self.inputs, *[node.layout for node in self.nodes])
+        numbered = tuple(enumerate(self.nodes, len(self.inputs)))
+        rolls = {n: turns(node) for n, node in numbered if node.op.name == "roll"}
+        object.__setattr__(self, "layouts", layouts)
+        object.__setattr__(self, "numbered", numbered)
+        object.__setattr__(self, "rolls", rolls)
+
+    def __str__(self) -> str:
+        lines = [f"%{i}: {layout!r} = input" for i, layout in enumerate(self.inputs)]
+        for number, node in self.numbered:
+            attrs = "".join(f", {k}={v}" for k, v in node.attrs)
+            operands = ", ".join(f"%{i}" for i in node.operands)
+            lines.append(f"%{number}: {node.layout!r} = {node.op.name}({operands}{attrs})")
+        lines.append("return " + ", ".join(f"%{i}" for i in self.outputs))
+        return "\n".join(lines)
+
+
+class GroupKind(enum.StrEnum):
+    """How the values of a group run as one."""
+
+    LOOP = "loop"  # elementwise nodes over one iteration shape
+    REDUCE = "reduce"  # one or more reductions over the same axes, with their elementwise producers
+    # reductions over the same axes, with elementwise nodes over the whole shape or over what the
+    # reductions leave of it: made of inputs or of the reductions' results
+    ROWWISE = "rowwise"
+    # scans along one axis, with elementwise nodes over the same shape that make their elements or
+    # are made of their results
+    SCAN = "scan"
+    CROSSED = "crossed"  # reductions of the rows and of the columns of one input (``ir.crossed``)
+    LIBRARY = (
+        "library"  # one node, run by its reference or a device library's function of that name
+    )
+
+
+def one_per_row(shape: tuple[int, ...], over: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Tell whether a shape broadcasts to ``over`` as one element for each row along ``axes``."""
+    lead = len(over) - len(shape)
+    if lead < 0:
+        return False
+    whole = (1,) * lead + shape
+    return all(n == (1 if i in axes else over[i]) for i, n in enumerate(whole))
+
+
+def one_per_result(
+    graph: Graph, shape: tuple[int, ...], axes: tuple[int, ...], members: Iterable[int] = ()
+) -> frozenset[int] | None:
+    """Return the values over the shape that reductions of ``shape`` along ``axes`` leave without
+    ``keepdims``: those reductions, elementwise nodes made of them, and what these read besides.
+    None where one of them meets a value over another shape; nothing where that shape broadcasts as
+    one with ``keepdims`` does. ``members`` are the nodes to look at, if not all."""
+    first = len(graph.inputs)
+    left = tuple(n for i, n in enumerate(shape) if i not in axes)
+    if left == shape or one_per_row(left, shape, axes):
+        return frozenset()
+    inside = sorted(members) or range(first, first + len(graph.nodes))
+    found: set[int] = set()
+    beside: set[int] = set()
+    others: set[int] = set()
+    for number in inside:
+        node = graph.nodes[number - first]
+        if node.op.kind is Kind.REDUCTION:
+            others.update(node.operands)
+            if not node.attr("keepdims"):
+                found.add(number)
+        elif found.isdisjoint(node.operands):
+            others.update(node.operands)
+        else:
+            if node.layout.shape != left:
+                return None
+            found.add(number)
+            beside.update(o for o in node.operands if graph.layouts[o].size != 1)
+    own = set(inside)
+    if others & (found | beside) or (beside & own) - found:
+        return None
+    return frozenset(found | beside)
+
+
+def reduced_axes(node: Node, ndim: int) -> tuple[int, ...]:
+    """Return the axes a reduction folds, sorted; None means all, as in NumPy."""
+    axis = node.attr("axis")
+    if axis is None:
+        return tuple(range(ndim))
+    return tuple(sorted(axis)) if isinstance(axis, tuple) else (axis,)
