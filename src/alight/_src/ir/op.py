@@ -23,6 +23,12 @@ def dtype_name(dtype: Dtype) -> str:
     return dtype.name
 
 
+@lru_cache(maxsize=256)
+def width_in_bits(dtype: str) -> int:
+    """Return the bits of an element of a dtype, by its name."""
+    return int("".join(c for c in dtype if c.isdigit()) or 8)
+
+
 Resolver = Callable[[Sequence[Any]], tuple[Dtype, ...]]
 
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from alight._src.ir.ops import Kind
 from alight._src.plan.access_pattern import touched_bytes
 from alight._src.plan.passes import loop_dtype
-from alight._src.plan.rate_lookup import nearest
 
 if TYPE_CHECKING:
     from alight._src.ir.graph import Graph, Node
     from alight._src.plan.curve import Curve
     from alight._src.plan.profile import Rates
 
-__all__ = ["Reach", "handed_seconds"]
+__all__ = ["Reach"]
 
 
 def _working_bytes(graph: Graph) -> int:
@@ -76,18 +75,3 @@ class Reach:
             away = math.sqrt(away * self.whole)
         far = (curve.seconds_at(away) - curve.knots[0][1]) / away
         return max(far - near, 0.0)
-
-
-# Inputs of what the curves of classes were measured with.
-_GIVEN = {"elementwise": 2, "select": 3}
-
-
-def handed_seconds(rates: Rates, kind: str, inputs: int) -> float:
-    """Return what handing a group so many inputs takes beyond those of the class that its first
-    pass is of: of one operand a call was measured, too. More are never handed over sooner: where
-    that call took longer than one of two operands, a moment did."""
-    if "handed" not in rates.nodes:  # searched once
-        key = nearest(rates, "call.negative", "float64")
-        rates.nodes["handed"] = 0.0 if key is None else max(-rates.work[key].value, 0.0)
-    each: float = rates.nodes["handed"]
-    return each * (inputs - _GIVEN.get(kind, 1))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from alight._src.ir.graph import Graph, GroupKind, Node, reduced_axes
 from alight._src.ir.group import Group
-from alight._src.ir.op import dtype_name
+from alight._src.ir.op import dtype_name, width_in_bits
 from alight._src.ir.ops import Kind
 from alight._src.ir.table_reduction import CHUNK, LANES
 from alight._src.plan.access_pattern import (
@@ -24,8 +23,8 @@ from alight._src.plan.access_pattern import (
 from alight._src.plan.workload import (
     contraction_flops,
     is_contraction,
+    node_elements,
     one_by_one,
-    width_in_bits,
     workload,
 )
 
@@ -40,7 +39,8 @@ class Pass:
     arrays does, or less. Generated code has ``threads`` on a device; where it folds columns that
     lie side by side, ``rows`` of them, a host's threads share them in so many ``parts``. ``once``:
     a device folds each row in one kernel. Of a product's bytes ``again`` are read more than once,
-    for other results: out of the caches."""
+    for other results: out of the caches. ``counts`` says how often the body of each node runs;
+    ``reductions`` are those of the nodes that are."""
 
     kind: str
     dtype: str
@@ -55,6 +55,8 @@ class Pass:
     parts: int = 0
     once: bool = False
     again: float = 0.0
+    counts: tuple[int, ...] = ()
+    reductions: tuple[Node, ...] = ()
 
 
 def node_class(graph: Graph, node: Node) -> str:
@@ -154,8 +156,8 @@ def loop_dtype(graph: Graph, node: Node) -> str:
     return dtype_name(layout.dtype)
 
 
-def passes(group: Group, implementation: str) -> Iterator[Pass]:
-    """Yield what runs as one launch each."""
+def passes(group: Group, implementation: str) -> list[Pass]:
+    """Return what runs as one launch each."""
     product = group.kind is GroupKind.LIBRARY
     if implementation == "generated":
         group = group.form.lowered or group.form.packed or group
@@ -172,14 +174,15 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         if group.kind is GroupKind.SCAN:
             kind, columns = "scan", None
         work = workload(group)
-        amount = work.bytes_read if kind == "reduce_outer" else work.nbytes
+        nbytes = work.bytes_read + work.bytes_written
+        amount = work.bytes_read if kind == "reduce_outer" else nbytes
         # the widest fills the registers
         dtype = max(work.dtypes, default="float64", key=width_in_bits)
         outputs = tuple([graph.layouts[o] for o in dict.fromkeys(graph.outputs)])
         reduced = axes if folds and not whole else None
         counted = any(node.op.name.startswith("arg") for node in folds)
         runs = runs_of(group.shape, graph.inputs, outputs, reduced, counted)
-        written = work.bytes_written / work.nbytes if work.nbytes else 0.0
+        written = work.bytes_written / nbytes if nbytes else 0.0
         operands = len(graph.inputs) + len(outputs)
         between = float(sum(map(between_bytes, graph.inputs)))
         rows = parts = 0
@@ -192,13 +195,12 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
         again = max(0.0, _read_bytes(group, columns is not None) - amount) if product else 0.0
         once = group.kind is GroupKind.ROWWISE
         once = once or (kind == "reduce_inner" and _once(group))
-        yield Pass(
+        item = Pass(
             *(kind, dtype, amount, graph.nodes, runs, operands, written, between),
-            *(threads_of(group, columns is not None), rows, parts, once, again),
+            *(threads_of(group, columns is not None), rows, parts, once, again, work.counts, folds),
         )
-        return
-    for node, nbytes in one_by_one(graph):
-        yield alone(graph, node, nbytes)
+        return [item]
+    return [alone(graph, node, nbytes) for node, nbytes in one_by_one(graph)]
 
 
 # Threads of a block that has a row, and those that have one of a chunk or less; the elements that a
@@ -264,4 +266,8 @@ def alone(graph: Graph, node: Node, nbytes: int) -> Pass:
         runs = runs_of(layouts[0].shape, layouts[:1], (node.layout,), axes)
     written = node.layout.nbytes / nbytes if nbytes else 0.0
     operands = len(layouts) + 1
-    return Pass(kind, loop_dtype(graph, node), amount, (node,), runs, operands, written, apart)
+    return Pass(
+        *(kind, loop_dtype(graph, node), amount, (node,), runs, operands, written, apart),
+        counts=(node_elements(graph, node),),
+        reductions=(node,) if node.op.kind is Kind.REDUCTION else (),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,8 +26,9 @@ _CONTRACTIONS = frozenset(
 class Workload:
     """Counted work. Bytes are unique: an input read twice, or broadcast, counts once.
 
-    ``elements`` is the iteration space. ``host_output_bytes`` and ``sync_points`` say what the host
-    waits for at the end. ``dtypes`` are those of all values, inputs included.
+    ``elements`` is the iteration space; ``counts`` says how often the body of each node runs.
+    ``host_output_bytes`` and ``sync_points`` say what the host waits for at the end. ``dtypes`` are
+    those of all values, inputs included.
     """
 
     flops: float
@@ -39,17 +40,12 @@ class Workload:
     host_output_bytes: int
     elements: int
     dtypes: tuple[str, ...]
+    counts: tuple[int, ...] = ()
 
     @property
     def nbytes(self) -> int:
         """Return bytes read and written."""
         return self.bytes_read + self.bytes_written
-
-
-@lru_cache(maxsize=256)
-def width_in_bits(dtype: str) -> int:
-    """Return the bits of an element of a dtype, by its name."""
-    return int("".join(c for c in dtype if c.isdigit()) or 8)
 
 
 def node_elements(graph: Graph, node: Node) -> int:
@@ -195,17 +191,15 @@ def workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
         elements *= length
     dtypes: set[str] = set()
     used: set[int] = set(graph.outputs)
-    largest = 0
-    for node in graph.nodes:
+    counts = tuple([node_elements(graph, node) for node in graph.nodes])
+    for node, count in zip(graph.nodes, counts, strict=True):
         flops += node_flops(graph, node)
-        count = node_elements(graph, node)
-        largest = max(largest, count)
         if node.op.special:
             special += count
         dtypes.add(dtype_name(node.layout.dtype))
         used.update(node.operands)
     if group.kind is GroupKind.LIBRARY or not group.shape:
-        elements = largest
+        elements = max(counts, default=0)
     inputs = [i for i in range(len(graph.inputs)) if i in used]
     dtypes.update([dtype_name(graph.inputs[i].dtype) for i in inputs])
     outputs = list(dict.fromkeys(graph.outputs))
@@ -220,16 +214,18 @@ def workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
         host_output_bytes=host_output_bytes,
         elements=elements,
         dtypes=tuple(sorted(dtypes)),
+        counts=counts,
     )
 
 
-def one_by_one(graph: Graph) -> Iterator[tuple[Node, int]]:
-    """Yield each node with the bytes it moves when it runs alone.
+def one_by_one(graph: Graph) -> list[tuple[Node, int]]:
+    """Return each node with the bytes it moves when it runs alone.
 
     These are its operands, once each, and its result, unless that takes the memory of an
     intermediate of the same layout that dies here, as executors of single nodes let it.
     """
     last = {i: number for number, node in graph.numbered for i in node.operands}
+    found = []
     for number, node in graph.numbered:
         if node.op.kind is Kind.VIEW:
             continue
@@ -247,14 +243,15 @@ def one_by_one(graph: Graph) -> Iterator[tuple[Node, int]]:
                 for i in operands
             )
         )
-        yield node, nbytes + (0 if in_place else node.layout.nbytes)
+        found.append((node, nbytes + (0 if in_place else node.layout.nbytes)))
+    return found
 
 
 def unfused_workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
     """Return the work of a group run node by node: intermediates are written and read again."""
     graph = group.graph
     fused = workload(group, on_host)
-    alone = list(one_by_one(graph))
+    alone = one_by_one(graph)
     written = sum(node.layout.nbytes for node, _ in alone)
     return Workload(
         flops=fused.flops,
