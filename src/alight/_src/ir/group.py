@@ -12,7 +12,7 @@ from alight._src.ir.graph import (
     one_per_result,
     reduced_axes,
 )
-from alight._src.ir.inner import Sides, as_reduction, is_product, sides_of
+from alight._src.ir.inner import Sides, as_reduction, sides_of
 from alight._src.ir.nested import Flat, packed, written_out
 from alight._src.ir.op import Kind
 from alight._src.ir.rolls import Rolled, as_copies, without_rolls
@@ -20,16 +20,17 @@ from alight._src.ir.rolls import Rolled, as_copies, without_rolls
 __all__ = ["Group", "GroupForm"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """Values that run as one kernel or library call. ``shape`` is the iteration space: every
     elementwise node has it or broadcasts to it; in a REDUCE group it is the shape before the
-    reduction. ``form`` is what follows from that."""
+    reduction. ``form`` is what follows from that. A group equals itself: what is known of one is
+    found by identity, and of those of one graph that are alike there is one."""
 
     kind: GroupKind
     graph: Graph
     shape: tuple[int, ...] = ()
-    form: GroupForm = field(init=False, repr=False, compare=False)
+    form: GroupForm = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "form", form_of(self.kind, self.graph, self.shape))
@@ -86,7 +87,8 @@ def form_of(kind: GroupKind, graph: Graph, shape: tuple[int, ...]) -> GroupForm:
     over = [layouts[node.operands[0]].ndim for node in reductions]
     own = next((node for node, n in zip(reductions, over, strict=True) if n <= ndim), None)
     axes = () if own is None else reduced_axes(own, ndim)
-    form = GroupForm(reductions, scans, axes, frozenset(), is_product(graph), exact)
+    names = [node.op.name for node in graph.nodes]
+    form = GroupForm(reductions, scans, axes, frozenset(), names == ["multiply", "sum"], exact)
     if kind is GroupKind.CROSSED:
         section = cross_section(graph)
         if isinstance(section, str):

@@ -12,7 +12,7 @@ from alight._src.ir.op import OPS
 if TYPE_CHECKING:
     from alight._core import Layout
 
-__all__ = ["Sides", "as_reduction", "is_product", "sides_of"]
+__all__ = ["Sides", "as_reduction", "sides_of"]
 
 # Of real floats and integers all of these add up products of two elements each; NumPy multiplies
 # half floats as single ones.
@@ -59,11 +59,6 @@ def sides_of(graph: Graph, shape: tuple[int, ...]) -> Sides | None:
         return None
     along = nearest[0][1], nearest[1][1]
     return Sides(lengths["both"], lengths["m"], k, lengths["n"], along)
-
-
-def is_product(graph: Graph) -> bool:
-    """Tell whether a graph is a sum of products and nothing else."""
-    return [node.op.name for node in graph.nodes] == ["multiply", "sum"]
 
 
 def as_reduction(graph: Graph) -> tuple[Graph, tuple[int, ...]] | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from alight._src.base.failures import ignoring_failures
+from alight._src.base.failures import failures
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
-from alight._src.plan.stages import Uses, over, together
+from alight._src.plan.stages import Uses, together
 
 # Nodes in one kernel. An equation of state (81 nodes, three inputs) ran 6.5 times faster as one
 # kernel than as three of at most 64 nodes, 2^20 float64: what crosses kernels goes through memory.
@@ -67,8 +67,10 @@ def group_of(graph: Graph, uses: Uses, region: Region) -> tuple[Group, tuple[int
     found = uses.groups.get(key)
     if found is None:
         group, inputs = _made(graph, region)
-        with ignoring_failures(TypeError):  # an attribute without a hash
-            group = uses.distinct.setdefault(group, group)
+        try:
+            group = uses.distinct.setdefault((group.kind, group.graph, group.shape), group)
+        except failures(TypeError):  # an attribute without a hash
+            pass
         found = uses.groups[key] = group, inputs
     return found
 
@@ -96,12 +98,14 @@ def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
         tuple(inner),
         tuple([local[o] for o in region.outputs]),
     )
-    whole = members[-1]
+    last = nodes[members[-1] - first]
     if region.kind not in (GroupKind.LOOP, GroupKind.SCAN, GroupKind.LIBRARY):
         # over what is folded last
-        folds = [m for m in members if nodes[m - first].op.kind is Kind.REDUCTION]
-        whole = min(folds, key=lambda m: graph.layouts[nodes[m - first].operands[0]].ndim)
-    return Group(region.kind, body, over(graph, whole)), tuple(inputs)
+        folds = [nodes[m - first] for m in members if nodes[m - first].op.kind is Kind.REDUCTION]
+        last = min(folds, key=lambda node: graph.layouts[node.operands[0]].ndim)
+    folds_last = last.op.kind is Kind.REDUCTION
+    over = graph.layouts[last.operands[0]] if folds_last else last.layout
+    return Group(region.kind, body, over.shape), tuple(inputs)
 
 
 def prune(graph: Graph, uses: Uses, regions: list[Region]) -> list[Region]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
@@ -70,27 +70,11 @@ def make_plan(graph: Graph, facts: Facts, cuts: Cuts | None = None) -> Plan:
 def _asked_once(facts: Facts) -> Facts:
     """Return the facts, which answer at once what was asked before: both rounds ask for the same
     groups, and programs repeat their statements."""
-    # By identity: equal groups of one graph are one object. Each is kept, so that its id stays its
-    # own.
-    estimates: dict[tuple[int, str, str], tuple[Group, Estimate | None]] = {}
-    gaps: dict[tuple[int, str, str], tuple[Group, str | None]] = {}
-
-    def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
-        key = id(group), device, implementation
-        found = estimates.get(key)
-        if found is None:
-            found = estimates[key] = group, facts.estimate(group, device, implementation)
-        return found[1]
-
-    def supports(device: str, implementation: str, group: Group) -> str | None:
-        key = id(group), device, implementation
-        found = gaps.get(key)
-        if found is None:
-            found = gaps[key] = group, facts.supports(device, implementation, group)
-        return found[1]
-
-    known = facts.estimate is not no_estimate
-    return replace(facts, supports=supports, estimate=estimate if known else no_estimate)
+    return replace(
+        facts,
+        supports=lru_cache(None)(facts.supports),
+        estimate=no_estimate if facts.estimate is no_estimate else lru_cache(None)(facts.estimate),
+    )
 
 
 def _planned(graph: Graph, small: Rewritten, facts: Facts, cuts: Cuts | None) -> Plan:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from alight._src.ir.graph import Graph
+from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 
@@ -28,7 +28,7 @@ class Uses:
         total = first + len(graph.nodes)
         self.live = frozenset(graph.outputs)
         self.groups: dict[Hashable, tuple[Group, tuple[int, ...]]] = {}
-        self.distinct: dict[Group, Group] = {}
+        self.distinct: dict[tuple[GroupKind, Graph, tuple[int, ...]], Group] = {}
         self.base = base = list(range(total))
         base[: len(bases)] = bases
         self.consumers: list[list[int]] = [[] for _ in range(total)]
