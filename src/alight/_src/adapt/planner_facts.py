@@ -142,14 +142,20 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
     if implementation != "generated":
         return None if device == HOST_DEVICE else _library_gap(registry.device(device), group)
     if device == HOST_DEVICE:
-        bring("alight._src.codegen.common.gaps")
-        from alight._src.codegen.common.gaps import unsupported
-
-        return unsupported(group.form.lowered or group.form.plain or group)
+        return _unsupported()(group.form.lowered or group.form.plain or group)
     where = registry.device(device)
     # Without a profile only who names it for all work gets it: nothing is started to be refused.
     asked = profile_of(where) is not None or current_policy().force is not None
     return _device_gap(where, group, asked)
+
+
+@cache
+def _unsupported() -> Callable[[Group], str | None]:
+    """Return what tells why generated code cannot run a group, once that is needed."""
+    bring("alight._src.codegen.common.gaps")
+    from alight._src.codegen.common.gaps import unsupported
+
+    return unsupported
 
 
 def gap_on(where: Device, implementation: str, group: Group) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from alight._core import make_layout
-from alight._src.ir.graph import Graph, Node, reduced_axes
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.ops import Kind
 from alight._src.ir.table_reduction import CHUNK, MOMENTS
 
@@ -69,7 +69,7 @@ def cross_section(graph: Graph) -> CrossSection | str:
     layout = graph.inputs[0]
     axes = [i for i, n in enumerate(layout.shape) if n != 1]
     axes.sort(key=lambda i: -abs(layout.strides[i]))
-    folded = [frozenset(reduced_axes(node, layout.ndim)) & set(axes) for node in graph.nodes]
+    folded = [frozenset(graph.axes[n]) & set(axes) for n, _ in graph.numbered]
     some = next((f for f in folded if f != set(axes) and f), None)
     if some is None or not layout.size:
         return "no fold of rows meets one of columns"
@@ -96,11 +96,11 @@ def cross_section(graph: Graph) -> CrossSection | str:
             return "rows are no runs in memory, equally far apart"
     if steps[inner[-1]] != layout.itemsize:
         return "the elements of a row are not next to one another"
-    for node, role in zip(graph.nodes, roles, strict=True):
+    for (number, node), role in zip(graph.numbered, roles, strict=True):
         if (reason := _bad_fold(node, role)) is not None:
             return reason
         kept = {Role.ALONG: outer, Role.DOWN: inner, Role.WHOLE: []}[role]
-        if not _dense(node, layout.ndim, kept):
+        if not _dense(node, layout.ndim, graph.axes[number], kept):
             return f"{node.op.name}: its results do not lie in the order of what is folded"
     rows = prod(layout.shape[i] for i in outer)
     width = prod(layout.shape[i] for i in inner)
@@ -128,10 +128,10 @@ def _bad_fold(node: Node, role: Role) -> str | None:
     return None
 
 
-def _dense(node: Node, ndim: int, kept: list[int]) -> bool:
+def _dense(node: Node, ndim: int, folded: tuple[int, ...], kept: list[int]) -> bool:
     """Tell whether the results lie one after another, in the order of the axes kept."""
     layout = node.layout
-    left = [i for i in range(ndim) if node.attr("keepdims") or i not in reduced_axes(node, ndim)]
+    left = [i for i in range(ndim) if node.attr("keepdims") or i not in folded]
     step = layout.itemsize
     for axis in reversed(kept):
         place = left.index(axis)

@@ -70,21 +70,29 @@ class Graph:
     the value of ``nodes[i]`` is ``len(inputs) + i``.
 
     ``layouts`` are those of all values, ``numbered`` the nodes with the numbers of their values;
-    ``rolls`` has those of them that roll, with their `turns`."""
+    ``axes`` has those of them that are reductions, with the axes they fold, sorted; ``rolls`` those
+    that roll, with their `turns`."""
 
     inputs: tuple[Layout, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
     layouts: tuple[Layout, ...] = field(init=False, repr=False, compare=False)
     numbered: tuple[tuple[int, Node], ...] = field(init=False, repr=False, compare=False)
+    axes: dict[int, tuple[int, ...]] = field(init=False, repr=False, compare=False)
     rolls: dict[int, dict[int, int] | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         layouts = (*self.inputs, *[node.layout for node in self.nodes])
         numbered = tuple(enumerate(self.nodes, len(self.inputs)))
+        axes = {
+            n: reduced_axes(node, layouts[node.operands[0]].ndim)
+            for n, node in numbered
+            if node.op.kind is Kind.REDUCTION
+        }
         rolls = {n: turns(node) for n, node in numbered if node.op.name == "roll"}
         object.__setattr__(self, "layouts", layouts)
         object.__setattr__(self, "numbered", numbered)
+        object.__setattr__(self, "axes", axes)
         object.__setattr__(self, "rolls", rolls)
 
     def __str__(self) -> str:

@@ -10,7 +10,6 @@ from alight._src.ir.graph import (
     GroupKind,
     Node,
     one_per_result,
-    reduced_axes,
 )
 from alight._src.ir.inner import Sides, as_reduction, sides_of
 from alight._src.ir.nested import Flat, packed, written_out
@@ -85,8 +84,8 @@ def form_of(kind: GroupKind, graph: Graph, shape: tuple[int, ...]) -> GroupForm:
     scans = tuple([node for node in graph.nodes if node.op.kind is Kind.SCAN])
     exact = all([node.op.ulp == 0 and node.op.bound is None for node in graph.nodes])
     over = [layouts[node.operands[0]].ndim for node in reductions]
-    own = next((node for node, n in zip(reductions, over, strict=True) if n <= ndim), None)
-    axes = () if own is None else reduced_axes(own, ndim)
+    folded = zip(graph.axes.values(), over, strict=True)
+    axes = next((axes for axes, n in folded if n <= ndim), ())
     names = [node.op.name for node in graph.nodes]
     form = GroupForm(reductions, scans, axes, frozenset(), names == ["multiply", "sum"], exact)
     if kind is GroupKind.CROSSED:

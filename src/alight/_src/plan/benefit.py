@@ -58,7 +58,7 @@ def _made(step: LaunchStep, facts: Facts) -> Fusion:
     implementation."""
     graph = step.group.graph
     whole = chosen(step.decision)
-    terms = {"steps": facts.step_on(step.device) * (len(graph.nodes) - 1)}
+    terms = {"steps": facts.steps.get(step.device, facts.step_seconds) * (len(graph.nodes) - 1)}
     total = terms["steps"]
     for number, _ in graph.numbered:
         alone = facts.estimate(single(graph, number), step.device, step.implementation)

@@ -306,7 +306,7 @@ def _place(
                     if position == offer.picked:
                         costs[space] = 0.0
                 elif (own := offer.seconds(position)) is not None:
-                    own += facts.step_on(c.device)
+                    own += facts.steps.get(c.device, facts.step_seconds)
                     if own < costs.get(space, math.inf):
                         costs[space], picks[space] = own, position
         used.update(costs)

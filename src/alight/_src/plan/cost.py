@@ -283,7 +283,7 @@ def _tried(rates: Rates, graph: Graph) -> float | None:
     """Return the spread of what a graph is one of, where such were tried: several elementwise nodes
     and folds, or one node of these."""
     kinds = (Kind.ELEMENTWISE, Kind.REDUCTION)
-    if not all([node.op.kind in kinds for node in graph.nodes]):
+    if not rates.spreads or not all([node.op.kind in kinds for node in graph.nodes]):
         return None
     if len(graph.nodes) != 1:
         return rates.spreads.get("fused")
@@ -334,14 +334,16 @@ def _all_terms(
             yield made
         return
     # One by one: programs repeat their ops, and every group that an op could be in asks for it.
+    moved = one_by_one(graph)
+    farther = [0.0] * len(moved)
     # what fits into the nearer caches comes from nowhere else
-    many = len(graph.nodes) > 1
-    large = many and sum([layout.nbytes for layout in graph.inputs]) > NEAR_BYTES
-    reach = Reach(rates, graph) if large else None
+    if len(graph.nodes) > 1 and sum([layout.nbytes for layout in graph.inputs]) > NEAR_BYTES:
+        reach = Reach(rates, graph)
+        farther = [reach.more(node, nbytes) for node, nbytes in moved]
     handed = 0.0
     if graph.nodes:
         handed = _handed_seconds(rates, node_class(graph, graph.nodes[0]), len(graph.inputs))
-    for position, (node, nbytes) in enumerate(one_by_one(graph)):
+    for position, ((node, nbytes), more) in enumerate(zip(moved, farther, strict=True)):
         first = position == 0
         layouts = tuple([graph.layouts[i] for i in node.operands])
         key = node.op, layouts, node.attrs, node.layout, nbytes, first
@@ -355,10 +357,9 @@ def _all_terms(
             found = _pass_terms(rates, graph, item, first, own, host=host)
         if first:
             found = _handed(found, handed)
-        if reach is not None and found is not None:
+        if more and found is not None:
             terms, spread = found
-            more = reach.more(node, nbytes)
-            found = ({**terms, "memory": terms["memory"] + more}, spread) if more else found
+            found = {**terms, "memory": terms["memory"] + more}, spread
         yield found
 
 

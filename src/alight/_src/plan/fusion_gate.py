@@ -128,7 +128,7 @@ class _Gate:
     def together(self, parts: Sequence[Region], device: str) -> tuple[float, set[str]]:
         """Return the seconds of parts one after another, the steps that are more included, and who
         makes them; infinity where one is unknown."""
-        total = self.facts.step_on(device) * (len(parts) - 1)
+        total = self.facts.steps.get(device, self.facts.step_seconds) * (len(parts) - 1)
         makers = set()
         for part in parts:
             estimate, by = self.best(part, device)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable
 
-from alight._src.ir.graph import Graph, GroupKind, reduced_axes
+from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.group import Group
 from alight._src.ir.nested import innermost
 from alight._src.ir.op import Kind
@@ -88,7 +88,7 @@ def _short(graph: Graph, uses: Uses, region: Region) -> bool:
         if node.op.kind is Kind.REDUCTION:
             over = graph.layouts[node.operands[0]]
             last = over.ndim - 1
-            if not innermost(node.op) or reduced_axes(node, over.ndim) != (last,):
+            if not innermost(node.op) or graph.axes[number] != (last,):
                 return False
             if not 2 <= over.shape[last] <= _MOST or node.layout.ndim != last:
                 return False

@@ -82,7 +82,7 @@ def node_class(graph: Graph, node: Node) -> str:
 def reduction_class(graph: Graph, node: Node) -> str:
     """Return whether a reduction folds the axis along which elements are neighbours."""
     layout = graph.layouts[node.operands[0]]
-    axis = node.attr("axis")
+    axis = dict(node.attrs).get("axis")
     axes = range(layout.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     folded = {i % layout.ndim for i in axes} if layout.ndim else set()
     long = [i for i in range(layout.ndim) if layout.shape[i] > 1]
@@ -108,8 +108,8 @@ def columns_of(group: Group) -> tuple[int, int] | None:
     of products, where fewer lie apart.
     """
     shape, layouts, axes = group.shape, group.graph.inputs, group.form.axes
-    steps = [steps_of(layout, shape) for layout in layouts]
-    kept, fold = (_innermost(group, along) for along in (False, True))
+    steps, places = _steps(group)
+    kept, fold = (_innermost(group, places, along) for along in (False, True))
     if kept is None or fold is None:
         return None
     inner = kept, fold
@@ -128,25 +128,31 @@ def columns_of(group: Group) -> tuple[int, int] | None:
     return math.prod(shape[i] for i in axes), shape[kept]
 
 
-def _innermost(group: Group, along: bool) -> int | None:
-    """Return which of the axes that are folded, or of those that are not, has the nearest elements;
-    None where there is none."""
+def _steps(group: Group) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return the steps of the inputs along a group's axes, and those of outputs and inputs."""
     shape, graph, axes = group.shape, group.graph, group.form.axes
-    steps = [steps_of(graph.layouts[number], shape, axes) for number in graph.outputs]
-    steps += [steps_of(layout, shape) for layout in graph.inputs]
-    own = [i for i, n in enumerate(shape) if n != 1 and (i in axes) is along]
+    steps = [steps_of(layout, shape) for layout in graph.inputs]
+    return steps, [steps_of(graph.layouts[o], shape, axes) for o in graph.outputs] + steps
+
+
+def _innermost(group: Group, steps: list[tuple[int, ...]], along: bool) -> int | None:
+    """Return which of the axes that are folded, or of those that are not, has the nearest elements
+    by these steps; None where there is none."""
+    axes = group.form.axes
+    own = [i for i, n in enumerate(group.shape) if n != 1 and (i in axes) is along]
     return max(own, key=lambda i: [-abs(s[i]) for s in steps], default=None)
 
 
 def _read_bytes(group: Group, columns: bool) -> float:
     """Return the bytes that inner loops of a fold read, whoever has read them before: of what stays
     along them none, of what lies apart up to a line."""
-    shape = group.shape
-    axis = _innermost(group, not columns) if group.form.reductions else None
+    if not group.form.reductions:
+        return 0.0
+    steps, places = _steps(group)
+    axis = _innermost(group, places, not columns)
     if axis is None:
         return 0.0
-    steps = [abs(steps_of(layout, shape)[axis]) for layout in group.graph.inputs]
-    return float(math.prod(shape) * sum(min(step, LINE_BYTES) for step in steps))
+    return float(math.prod(group.shape) * sum(min(abs(step[axis]), LINE_BYTES) for step in steps))
 
 
 def loop_dtype(graph: Graph, node: Node) -> str:

@@ -52,7 +52,7 @@ def account(
             where[base[value]] = held | {space}
 
     for step in plan.steps:
-        terms["steps"] += facts.step_on(getattr(step, "device", HOST_DEVICE))
+        terms["steps"] += facts.steps.get(getattr(step, "device", HOST_DEVICE), facts.step_seconds)
         if isinstance(step, ViewStep):
             continue
         space = spaces.get(step.device, host)

@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable, Collection, Container, Hashable, Iterable
 from dataclasses import dataclass
 
-from alight._src.ir.graph import Graph, GroupKind, one_per_result, one_per_row, reduced_axes
+from alight._src.ir.graph import Graph, GroupKind, one_per_result, one_per_row
 from alight._src.ir.op import Kind
 from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES, Region, prune, streams
-from alight._src.plan.stages import Uses, over
+from alight._src.plan.stages import Uses
 
 # What a row may touch to be in cache when it is visited again: the smallest L2 in use.
 ROW_BYTES = 256 * 1024
@@ -58,11 +58,9 @@ def _rows(graph: Graph, region: Region) -> tuple[tuple[int, ...], tuple[int, ...
     """Return the shape that a region's reductions go over, and their axes."""
     first = len(graph.inputs)
     for number in region.members:
-        node = graph.nodes[number - first]
-        if node.op.kind is Kind.REDUCTION:
-            shape = graph.layouts[node.operands[0]].shape
-            return shape, reduced_axes(node, len(shape))
-    return over(graph, region.members[-1]), ()
+        if number in graph.axes:
+            return graph.layouts[graph.nodes[number - first].operands[0]].shape, graph.axes[number]
+    return graph.layouts[region.members[-1]].shape, ()
 
 
 @dataclass(slots=True)
@@ -215,8 +213,11 @@ class _Clusters:
 
     def bare(self, number: int) -> bool:
         """Tell whether a node is a reduction that leaves its axes out."""
-        node = self.graph.nodes[number - self.first]
-        return node.op.kind is Kind.REDUCTION and not node.attr("keepdims")
+        graph = self.graph
+        if number not in graph.axes:
+            return False
+        operand = graph.nodes[number - self.first].operands[0]
+        return graph.layouts[number].ndim < graph.layouts[operand].ndim
 
     def fits_scan(self, cluster: _Cluster, region: Region) -> bool:
         """Tell whether a region is elementwise over what a cluster scans, or a scan along the same

@@ -123,7 +123,7 @@ def unsupported(group: Group) -> str | None:
         return "a reduction in a scan group" if folds else _bad_scans(group)
     if not folds:
         return "no reduction in a group of rows"
-    if len({reduced_axes(node, len(group.shape)) for _, node in folds}) != 1:
+    if len({graph.axes[number] for number, _ in folds}) != 1:
         return "reductions of one group over different axes"
     if in_order and not nest(group, unroll=True).unrolled:
         return in_order
