@@ -16,7 +16,6 @@ from typing import Any
 from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.at_exit import when_over
 from alight._src.config.loading import current_policy
-from alight._src.plan.choose import host_implementation
 from alight._src.plan.plan import Decision, LaunchStep
 from alight._src.store import default_store, digest
 from alight.backends.registry import device
@@ -167,7 +166,7 @@ def trial_of(step: LaunchStep) -> Trial | None:
     if decision.reason is not Reason.CHEAPEST:
         return None
     frozen = current_policy().reproducible and not step.group.form.same_bits
-    own = host_implementation(step.group)
+    own = step.group.form.host_implementation
     for candidate in decision.candidates:
         if (candidate.device, candidate.implementation) == (HOST_DEVICE, own):
             numpys = candidate.estimate

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -120,49 +119,6 @@ class GroupKind(enum.StrEnum):
     LIBRARY = (
         "library"  # one node, run by its reference or a device library's function of that name
     )
-
-
-def one_per_row(shape: tuple[int, ...], over: tuple[int, ...], axes: tuple[int, ...]) -> bool:
-    """Tell whether a shape broadcasts to ``over`` as one element for each row along ``axes``."""
-    lead = len(over) - len(shape)
-    if lead < 0:
-        return False
-    whole = (1,) * lead + shape
-    return all(n == (1 if i in axes else over[i]) for i, n in enumerate(whole))
-
-
-def one_per_result(
-    graph: Graph, shape: tuple[int, ...], axes: tuple[int, ...], members: Iterable[int] = ()
-) -> frozenset[int] | None:
-    """Return the values over the shape that reductions of ``shape`` along ``axes`` leave without
-    ``keepdims``: those reductions, elementwise nodes made of them, and what these read besides.
-    None where one of them meets a value over another shape; nothing where that shape broadcasts as
-    one with ``keepdims`` does. ``members`` are the nodes to look at, if not all."""
-    first = len(graph.inputs)
-    left = tuple(n for i, n in enumerate(shape) if i not in axes)
-    if left == shape or one_per_row(left, shape, axes):
-        return frozenset()
-    inside = sorted(members) or range(first, first + len(graph.nodes))
-    found: set[int] = set()
-    beside: set[int] = set()
-    others: set[int] = set()
-    for number in inside:
-        node = graph.nodes[number - first]
-        if node.op.kind is Kind.REDUCTION:
-            others.update(node.operands)
-            if not node.attr("keepdims"):
-                found.add(number)
-        elif found.isdisjoint(node.operands):
-            others.update(node.operands)
-        else:
-            if node.layout.shape != left:
-                return None
-            found.add(number)
-            beside.update(o for o in node.operands if graph.layouts[o].size != 1)
-    own = set(inside)
-    if others & (found | beside) or (beside & own) - found:
-        return None
-    return frozenset(found | beside)
 
 
 def reduced_axes(node: Node, ndim: int) -> tuple[int, ...]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from alight._src.ir.crossed import CrossSection, cross_section
-from alight._src.ir.graph import (
-    Graph,
-    GroupKind,
-    Node,
-    one_per_result,
-)
+from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.inner import Sides, as_reduction, sides_of
 from alight._src.ir.nested import Flat, packed, written_out
 from alight._src.ir.op import Kind
 from alight._src.ir.rolls import Rolled, as_copies, without_rolls
 
-__all__ = ["Group", "GroupForm"]
+__all__ = ["Group", "GroupForm", "one_per_result", "one_per_row"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +39,8 @@ class GroupForm:
     them goes along, sorted; ``beside`` are the values over the shape that the reductions leave (see
     `one_per_result`; None where one of them meets another shape). ``product``: it is a sum of
     products and nothing else; ``same_bits``: its kernel gives NumPy's bits by the table's bounds;
-    ``library``: no code of ours can be a kernel of it.
+    ``library``: no code of ours can be a kernel of it; ``host_implementation`` is what NumPy's own
+    code for it is called: a library where that is BLAS, LAPACK, an FFT or a sort.
 
     The others are None where there is nothing of the kind. ``lowered`` are the sums of products
     that a library's product is, of ``sides`` where it is one of matrices. ``flat`` is what a group
@@ -60,6 +57,7 @@ class GroupForm:
     product: bool
     same_bits: bool
     library: bool = False
+    host_implementation: str = "numpy"
     lowered: Group | None = None
     sides: Sides | None = None
     flat: Flat | None = None
@@ -74,11 +72,12 @@ class GroupForm:
 def form_of(kind: GroupKind, graph: Graph, shape: tuple[int, ...]) -> GroupForm:
     """Return what is asked of a group of that kind."""
     if kind is GroupKind.LIBRARY:
+        form = _BY_NAME if graph.nodes[0].op.kind is Kind.LIBRARY else _BY_NUMPY
         made = as_reduction(graph)
         if made is None:
-            return _NOTHING
+            return form
         lowered = Group(GroupKind.REDUCE, *made)
-        return replace(_NOTHING, library=False, lowered=lowered, sides=sides_of(*made))
+        return replace(form, library=False, lowered=lowered, sides=sides_of(*made))
     layouts, ndim = graph.layouts, len(shape)
     reductions = tuple([node for node in graph.nodes if node.op.kind is Kind.REDUCTION])
     scans = tuple([node for node in graph.nodes if node.op.kind is Kind.SCAN])
@@ -105,4 +104,48 @@ def form_of(kind: GroupKind, graph: Graph, shape: tuple[int, ...]) -> GroupForm:
     return replace(form, flat=flat, plain=plain, packed=Group(kind, packed(graph, flat), shape))
 
 
-_NOTHING = GroupForm((), (), (), frozenset(), False, False, library=True)
+def one_per_row(shape: tuple[int, ...], over: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Tell whether a shape broadcasts to ``over`` as one element for each row along ``axes``."""
+    lead = len(over) - len(shape)
+    if lead < 0:
+        return False
+    whole = (1,) * lead + shape
+    return all(n == (1 if i in axes else over[i]) for i, n in enumerate(whole))
+
+
+def one_per_result(
+    graph: Graph, shape: tuple[int, ...], axes: tuple[int, ...], members: Iterable[int] = ()
+) -> frozenset[int] | None:
+    """Return the values over the shape that reductions of ``shape`` along ``axes`` leave without
+    ``keepdims``: those reductions, elementwise nodes made of them, and what these read besides.
+    None where one of them meets a value over another shape; nothing where that shape broadcasts as
+    one with ``keepdims`` does. ``members`` are the nodes to look at, if not all."""
+    first = len(graph.inputs)
+    left = tuple(n for i, n in enumerate(shape) if i not in axes)
+    if left == shape or one_per_row(left, shape, axes):
+        return frozenset()
+    inside = sorted(members) or range(first, first + len(graph.nodes))
+    found: set[int] = set()
+    beside: set[int] = set()
+    others: set[int] = set()
+    for number in inside:
+        node = graph.nodes[number - first]
+        if node.op.kind is Kind.REDUCTION:
+            others.update(node.operands)
+            if not node.attr("keepdims"):
+                found.add(number)
+        elif found.isdisjoint(node.operands):
+            others.update(node.operands)
+        else:
+            if node.layout.shape != left:
+                return None
+            found.add(number)
+            beside.update(o for o in node.operands if graph.layouts[o].size != 1)
+    own = set(inside)
+    if others & (found | beside) or (beside & own) - found:
+        return None
+    return frozenset(found | beside)
+
+
+_BY_NUMPY = GroupForm((), (), (), frozenset(), False, False, library=True)
+_BY_NAME = replace(_BY_NUMPY, host_implementation="library")

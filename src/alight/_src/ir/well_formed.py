@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.graph import Graph, GroupKind, Node, one_per_row, reduced_axes
-from alight._src.ir.group import Group
+from alight._src.ir.graph import Graph, GroupKind, Node, reduced_axes
+from alight._src.ir.group import Group, one_per_row
 from alight._src.ir.op import Kind
 from alight._src.ir.rewrite import exactly
 

@@ -39,13 +39,6 @@ class Choice:
     held: tuple[frozenset[str], ...]
 
 
-def host_implementation(group: Group) -> str:
-    """Return what NumPy's own code for a group is called: a library for BLAS, LAPACK, FFT and
-    sorts."""
-    library = group.kind is GroupKind.LIBRARY and group.graph.nodes[0].op.kind is Kind.LIBRARY
-    return "library" if library else "numpy"
-
-
 def wanted(facts: Facts, device: str, implementation: str) -> bool:
     """Tell whether the policy's ``force`` allows this device and implementation."""
     forced_device, forced = facts.force
@@ -99,7 +92,7 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
     """Return the candidates of a group, whose values are ``nodes``; picked, where the policy or a
     lack of figures settles it."""
     threshold = _floor(group, facts)
-    own = host_implementation(group)
+    own = group.form.host_implementation
     candidates = _candidates(group, own, facts)
     able = [i for i, c in enumerate(candidates) if c.reason is None]
     host = next(

@@ -340,13 +340,11 @@ def _all_terms(
     if len(graph.nodes) > 1 and sum([layout.nbytes for layout in graph.inputs]) > NEAR_BYTES:
         reach = Reach(rates, graph)
         farther = [reach.more(node, nbytes) for node, nbytes in moved]
-    handed = 0.0
-    if graph.nodes:
-        handed = _handed_seconds(rates, node_class(graph, graph.nodes[0]), len(graph.inputs))
     for position, ((node, nbytes), more) in enumerate(zip(moved, farther, strict=True)):
         first = position == 0
         layouts = tuple([graph.layouts[i] for i in node.operands])
         key = node.op, layouts, node.attrs, node.layout, nbytes, first
+        kind = node_class(graph, node) if first else ""
         try:
             if key not in known:
                 item = alone(graph, node, nbytes)
@@ -356,7 +354,7 @@ def _all_terms(
             item = alone(graph, node, nbytes)
             found = _pass_terms(rates, graph, item, first, own, host=host)
         if first:
-            found = _handed(found, handed)
+            found = _handed(found, _handed_seconds(rates, kind, len(graph.inputs)))
         if more and found is not None:
             terms, spread = found
             found = {**terms, "memory": terms["memory"] + more}, spread

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.op import Kind
-from alight._src.plan.choose import host_implementation, operation, ruled_out, wanted
+from alight._src.plan.choose import operation, ruled_out, wanted
 from alight._src.plan.fuse import LEAST_GAIN_SECONDS, Region, group_of, halves, prune
 from alight._src.plan.plan import Estimate, Facts, Refusal, no_estimate
 from alight._src.plan.stages import Uses
@@ -109,7 +109,7 @@ class _Gate:
         where = self.devices[device]
         names = where.support.implementations
         if device == HOST_DEVICE:
-            own = host_implementation(group)
+            own = group.form.host_implementation
             names = (own, *[name for name in names if name not in ("numpy", "library")])
         if self.facts.force != (None, None):  # who may not run it says nothing of it
             names = tuple([name for name in names if wanted(self.facts, device, name)])

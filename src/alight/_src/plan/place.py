@@ -222,37 +222,35 @@ def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list
         group, _ = group_of(graph, uses, Region(GroupKind.LOOP, None, 0, numbers, {*numbers}, ends))
         if ruled_out(group, devices[HOST_DEVICE], "generated", facts)[0] is None:
             return [frozenset(spots)] * len(numbers)
-    asked: dict[Any, frozenset[Spot]] = {}
-    able: list[Hashable] = []
+    keys: list[Any] = []
+    groups: dict[Any, Group] = {}
     for number, node in graph.numbered:
-        kind = node.op.kind
-        own = _KINDS.get(kind) if graph.rolls.get(number) is None else GroupKind.LOOP
+        own = _KINDS.get(node.op.kind) if graph.rolls.get(number) is None else GroupKind.LOOP
         if own is None:
-            able.append(nowhere)
+            keys.append(None)
             continue
         layouts = tuple([graph.layouts[o] for o in node.operands])
         pattern = tuple([node.operands.index(o) for o in node.operands])
         key: Any = (node.op, layouts, pattern, node.layout, node.attrs)
         try:
-            found = asked.get(key)
+            known = key in groups
         except failures(TypeError):  # an attribute without a hash
-            key, found = None, None
-        if found is None:
-            region = Region(
-                *(own, None, 0, [number], {number}, [number]),
+            key, known = number, False
+        if not known:
+            groups[key], _ = group_of(
+                graph, uses, Region(own, None, 0, [number], {number}, [number])
             )
-            group, _ = group_of(graph, uses, region)
-            found = frozenset(
-                (device, name)
-                for device, name in spots
-                if ruled_out(group, devices[device], name, facts)[0] is None
-            )
-            if kind is Kind.MOVEMENT and _HOSTS_OWN not in found:
-                found = nowhere  # no loop of ours rolls there: it is a library's
-            if key is not None:
-                asked[key] = found
-        able.append(found)
-    return able
+        keys.append(key)
+    able: dict[Any, frozenset[Spot]] = {None: nowhere}
+    for key, group in groups.items():
+        found = frozenset(
+            (device, name)
+            for device, name in spots
+            if ruled_out(group, devices[device], name, facts)[0] is None
+        )
+        # where no loop of ours rolls, it is a library's
+        able[key] = nowhere if group.graph.rolls and _HOSTS_OWN not in found else found
+    return [able[key] for key in keys]
 
 
 _HOSTS_OWN: Spot = (HOST_DEVICE, "generated")
@@ -275,11 +273,13 @@ def _fitting(
     checked: set[int] = set()
     while True:
         parts: list[Region] = []
+        doubted = [r for r in regions if len(r.owned) > 1 and id(r) not in checked]
+        groups = {id(region): group_of(graph, uses, region)[0] for region in doubted}
         for region in regions:
             key = region.key
             spots: Iterable[Any] = key if isinstance(key, frozenset) else (key,)
-            if len(region.owned) > 1 and id(region) not in checked:
-                group, _ = group_of(graph, uses, region)
+            group = groups.get(id(region))
+            if group is not None:
                 against = [
                     (device, why)
                     for device, name in spots
@@ -410,7 +410,7 @@ def _decision(group: Group, choice: Choice) -> Decision:
         shapes=tuple([layout.shape for layout in layouts]),
         elements=work.elements,
         flops=work.flops,
-        bytes=work.nbytes,
+        bytes=work.bytes_read + work.bytes_written,
         batch=_batch(graph.nodes[0]),
         residency_in=tuple([tuple(sorted(held)) for held in choice.held]),
         chosen=choice.device,

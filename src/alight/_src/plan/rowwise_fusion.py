@@ -13,7 +13,8 @@ import math
 from collections.abc import Callable, Collection, Container, Hashable, Iterable
 from dataclasses import dataclass
 
-from alight._src.ir.graph import Graph, GroupKind, one_per_result, one_per_row
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import one_per_result, one_per_row
 from alight._src.ir.op import Kind
 from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES, Region, prune, streams
 from alight._src.plan.stages import Uses

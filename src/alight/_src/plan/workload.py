@@ -42,11 +42,6 @@ class Workload:
     dtypes: tuple[str, ...]
     counts: tuple[int, ...] = ()
 
-    @property
-    def nbytes(self) -> int:
-        """Return bytes read and written."""
-        return self.bytes_read + self.bytes_written
-
 
 def node_elements(graph: Graph, node: Node) -> int:
     """Return how often a node's body runs: for each element of its result, or of what it folds."""

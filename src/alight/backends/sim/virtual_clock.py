@@ -95,7 +95,9 @@ def group_seconds(spec: Spec, group: Group, implementation: str) -> float:
     launch, memory = spec["launch"]["value"], spec["memory"]["value"]
     if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
         compute = sum(_compute_seconds(spec, graph, node) for node in graph.nodes)
-        return float(launch + max(workload(group).nbytes / memory, compute))
+        work = workload(group)
+        nbytes = work.bytes_read + work.bytes_written
+        return float(launch + max(nbytes / memory, compute))
     return float(
         sum(
             launch + max(nbytes / memory, _compute_seconds(spec, graph, node))

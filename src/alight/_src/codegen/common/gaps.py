@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, nest
 from alight._src.ir.body import COMPLEX, FLOATS, TYPES, choose
-from alight._src.ir.graph import GroupKind, one_per_row, reduced_axes
+from alight._src.ir.graph import GroupKind, reduced_axes
+from alight._src.ir.group import one_per_row
 from alight._src.ir.nested import goes_forward
 from alight._src.ir.op import dtype_name
 from alight._src.ir.ops import OPS, Kind
@@ -110,7 +111,7 @@ def unsupported(group: Group) -> str | None:
             return f"a scan in a {group.kind} group"
         if node.op.kind is Kind.REDUCTION:
             folds.append((number, node))
-            taken = node.attr("correction", node.attr("ddof", 0)) or 0
+            taken = _taken(node)
             if taken and _count(operands[0], node) <= taken:
                 return f"{node.op.name}: no degrees of freedom are left, of which NumPy warns"
             if operands[0].shape != group.shape:
@@ -156,7 +157,7 @@ def _bad_folds(group: Group) -> str | None:
         dtypes = [graph.layouts[0].dtype, node.layout.dtype]
         if reason := supports(node.op, dtypes, node.attrs):
             return reason
-        taken = node.attr("correction", node.attr("ddof", 0)) or 0
+        taken = _taken(node)
         if taken and _count(graph.layouts[0], node) <= taken:
             return f"{node.op.name}: no degrees of freedom are left, of which NumPy warns"
         if not Fold(graph, node).lanewise:
@@ -222,6 +223,12 @@ def check(group: Group) -> None:
     """Raise Unsupported with the reason if generated code cannot run the group."""
     if reason := unsupported(group.form.plain or group):
         raise Unsupported(reason)
+
+
+def _taken(node: Node) -> Any:
+    """Return by how many degrees of freedom a reduction divides by less than its elements."""
+    attrs = dict(node.attrs)
+    return attrs.get("correction", attrs.get("ddof", 0)) or 0
 
 
 def _count(operand: Layout, node: Node) -> int:
