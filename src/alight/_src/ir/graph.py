@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -127,3 +128,24 @@ def reduced_axes(node: Node, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
     return tuple(sorted(axis)) if isinstance(axis, tuple) else (axis,)
+
+
+def steps_of(
+    layout: Layout, shape: tuple[int, ...], reduced: Collection[int] = ()
+) -> tuple[int, ...]:
+    """Return the bytes that an operand moves along each axis of a shape that it broadcasts to, or
+    to what is left of it without the ``reduced`` axes; 0 where it stays."""
+    moves = zip(layout.shape, layout.strides, strict=True)
+    own = tuple([0 if n == 1 else step for n, step in moves])
+    if not reduced or layout.ndim == len(shape):
+        return (0,) * (len(shape) - layout.ndim) + own
+    left = iter((0,) * (len(shape) - len(reduced) - layout.ndim) + own)
+    return tuple([0 if i in reduced else next(left) for i in range(len(shape))])
+
+
+# The kind of group that a node of a kind leads.
+GROUP_KINDS = {
+    Kind.ELEMENTWISE: GroupKind.LOOP,
+    Kind.REDUCTION: GroupKind.REDUCE,
+    Kind.SCAN: GroupKind.SCAN,
+}

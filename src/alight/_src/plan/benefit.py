@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.graph import GROUP_KINDS, Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 from alight._src.plan.choose import operation
 from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
 from alight._src.plan.plan import Facts, LaunchStep, Plan
 from alight._src.plan.plan_cost import chosen
-
-_KINDS = {
-    Kind.ELEMENTWISE: GroupKind.LOOP,
-    Kind.REDUCTION: GroupKind.REDUCE,
-    Kind.SCAN: GroupKind.SCAN,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +81,7 @@ def single(graph: Graph, number: int) -> Group:
     inputs = tuple([graph.layouts[o] for o in operands])
     folds = node.op.kind in (Kind.REDUCTION, Kind.SCAN)
     shape = inputs[0].shape if folds else node.layout.shape
-    kind = _KINDS.get(node.op.kind, GroupKind.LIBRARY)
+    kind = GROUP_KINDS.get(node.op.kind, GroupKind.LIBRARY)
     if graph.rolls.get(number) is not None:
         kind = GroupKind.LOOP
     return Group(kind, Graph(inputs, (own,), (len(inputs),)), shape)

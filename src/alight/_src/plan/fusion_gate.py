@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from alight._src.ir.graph import Graph, GroupKind
-from alight._src.ir.op import Kind
+from alight._src.ir.graph import GROUP_KINDS, Graph, GroupKind
 from alight._src.plan.choose import operation, ruled_out, wanted
 from alight._src.plan.fuse import LEAST_GAIN_SECONDS, Region, group_of, halves, prune
 from alight._src.plan.plan import Estimate, Facts, Refusal, no_estimate
@@ -51,9 +50,6 @@ def gated(graph: Graph, uses: Uses, regions: list[Region], facts: Facts) -> Gate
     if gate.refused:
         result = prune(graph, uses, result)
     return Gated(result, gate.refused, gate.clear and not gate.refused)
-
-
-_KINDS = {Kind.ELEMENTWISE: GroupKind.LOOP, Kind.REDUCTION: GroupKind.REDUCE}
 
 
 class _Gate:
@@ -162,7 +158,7 @@ class _Gate:
     def part(self, region: Region, owned: list[int], again: Sequence[int]) -> Region:
         """Return members of one kind as a region that computes what it needs of ``again`` anew."""
         node = self.graph.nodes[owned[0] - len(self.graph.inputs)]
-        kind = _KINDS.get(node.op.kind, region.kind)
+        kind = GROUP_KINDS.get(node.op.kind, region.kind)
         return self.outlined(
             Region(kind, region.key, region.stage, sorted({*owned, *again}), {*owned})
         )

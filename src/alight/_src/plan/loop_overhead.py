@@ -8,12 +8,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 from alight._core import make_layout
-from alight._src.ir.graph import Graph
+from alight._src.ir.graph import Graph, steps_of
 from alight._src.ir.group import Group
 from alight._src.ir.op import width_in_bits
 from alight._src.ir.table_reduction import LANES
 from alight._src.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
-from alight._src.plan.access_pattern import LINE_BYTES, Runs, runs_of, steps_of
+from alight._src.plan.access_pattern import LINE_BYTES, Runs, runs_of
 from alight._src.plan.curve import Measured
 from alight._src.plan.loop_starts import MOMENTS, ROUNDED, begun_seconds, is_whole
 from alight._src.plan.passes import COMBINED_BYTES, ROWS_FOR_EACH, Pass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alight._src.ir.graph import Graph, GroupKind, Node, reduced_axes
+from alight._src.ir.graph import Graph, GroupKind, Node, reduced_axes, steps_of
 from alight._src.ir.group import Group
 from alight._src.ir.op import dtype_name, width_in_bits
 from alight._src.ir.ops import Kind
@@ -17,7 +17,6 @@ from alight._src.plan.access_pattern import (
     Runs,
     between_bytes,
     runs_of,
-    steps_of,
     touched_bytes,
 )
 from alight._src.plan.workload import (

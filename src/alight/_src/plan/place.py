@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
-from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.graph import GROUP_KINDS, Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op import Kind, dtype_name
 from alight._src.ir.rewrite import Rewritten, rewrite
@@ -200,14 +200,6 @@ def _spots(facts: Facts) -> list[Spot]:
     ]
 
 
-# The kind of group that a node of a kind can be in.
-_KINDS = {
-    Kind.ELEMENTWISE: GroupKind.LOOP,
-    Kind.REDUCTION: GroupKind.REDUCE,
-    Kind.SCAN: GroupKind.SCAN,
-}
-
-
 def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
     """Return for each node the places that can run it alone: nodes that differ in them do not
     share a kernel."""
@@ -225,7 +217,7 @@ def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list
     keys: list[Any] = []
     groups: dict[Any, Group] = {}
     for number, node in graph.numbered:
-        own = _KINDS.get(node.op.kind) if graph.rolls.get(number) is None else GroupKind.LOOP
+        own = GROUP_KINDS.get(node.op.kind) if graph.rolls.get(number) is None else GroupKind.LOOP
         if own is None:
             keys.append(None)
             continue

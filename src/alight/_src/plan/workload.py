@@ -240,22 +240,3 @@ def one_by_one(graph: Graph) -> list[tuple[Node, int]]:
         )
         found.append((node, nbytes + (0 if in_place else node.layout.nbytes)))
     return found
-
-
-def unfused_workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
-    """Return the work of a group run node by node: intermediates are written and read again."""
-    graph = group.graph
-    fused = workload(group, on_host)
-    alone = one_by_one(graph)
-    written = sum(node.layout.nbytes for node, _ in alone)
-    return Workload(
-        flops=fused.flops,
-        special=fused.special,
-        bytes_read=max(0, sum(nbytes for _, nbytes in alone) - written),
-        bytes_written=written,
-        launches=len(alone),
-        sync_points=fused.sync_points,
-        host_output_bytes=fused.host_output_bytes,
-        elements=fused.elements,
-        dtypes=fused.dtypes,
-    )

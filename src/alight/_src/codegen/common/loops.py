@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.caches import last_level_bytes
 from alight._src.ir.crossed import Role
-from alight._src.ir.graph import GroupKind
+from alight._src.ir.graph import GroupKind, steps_of
 from alight._src.ir.table_reduction import LANES
 from alight._src.ir.vectors import SHORT_ROW
 
@@ -134,9 +134,9 @@ def nest(group: Group, unroll: bool = False) -> Nest:
     first_output = len(inputs)
     reduced: frozenset[int] = frozenset()
     in_order = False
-    steps = [_steps(layout, group.shape) for layout in inputs]
+    steps = [steps_of(layout, group.shape) for layout in inputs]
     if group.kind in (GroupKind.LOOP, GroupKind.SCAN):
-        steps += [_steps(layout, group.shape) for layout in outputs]
+        steps += [steps_of(layout, group.shape) for layout in outputs]
         reduced = frozenset(n.attr("axis") for n in made.scans)
     else:
         reduced = frozenset(made.axes)
@@ -144,13 +144,13 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         in_order = any(n.op.name in ARGUMENT_REDUCTIONS for n in made.reductions)
         beside = made.beside or frozenset()
         for i in beside.intersection(range(first_output)):
-            steps[i] = _result_steps(inputs[i], group.shape, reduced)
+            steps[i] = steps_of(inputs[i], group.shape, reduced)
         for number in graph.outputs:
             node = graph.nodes[number - first_output]
             if number in beside:
-                steps.append(_result_steps(node.layout, group.shape, reduced))
+                steps.append(steps_of(node.layout, group.shape, reduced))
             else:
-                steps.append(_steps(node.layout, group.shape))
+                steps.append(steps_of(node.layout, group.shape))
     axes = [_Axis(size, tuple(s[i] for s in steps)) for i, size in enumerate(group.shape)]
     kept = [a for i, a in enumerate(axes) if i not in reduced and a.size != 1]
     fold = [a for i, a in enumerate(axes) if i in reduced and a.size != 1]
@@ -275,7 +275,7 @@ def _rolled_nest(rolled: Rolled, shape: tuple[int, ...], inputs: int) -> Nest:
     """Return the nest of a loop group over a shape in which each roll is an input."""
     graph = rolled.graph
     layouts = (*graph.inputs, *(graph.layouts[i] for i in graph.outputs))
-    steps = [_steps(layout, shape) for layout in layouts]
+    steps = [steps_of(layout, shape) for layout in layouts]
     turned = {axis for _, axis, _ in rolled.turns}
     marks = [_APART + i if i in turned else 0 for i in range(len(shape))]
     axes = [_Axis(size, (*(s[i] for s in steps), marks[i])) for i, size in enumerate(shape)]
@@ -418,23 +418,6 @@ def _motion(step: int, layout: Layout, kind: GroupKind, output: bool) -> str:
         if not output and not rest and times in (-1, 2, 3, 4) and layout.dtype.kind != "c":
             return "r" if times < 0 else str(times)
     return "b" if step == 0 else "c" if step == layout.itemsize else "s"
-
-
-def _steps(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a layout broadcast to a shape."""
-    lead = len(shape) - layout.ndim
-    return (0,) * lead + tuple(
-        0 if n == 1 else step for n, step in zip(layout.shape, layout.strides, strict=True)
-    )
-
-
-def _result_steps(
-    layout: Layout, shape: tuple[int, ...], reduced: frozenset[int]
-) -> tuple[int, ...]:
-    """Return the strides along the axes before a reduction of what has only those it leaves."""
-    left = tuple(n for i, n in enumerate(shape) if i not in reduced)
-    rest = iter(_steps(layout, left))
-    return tuple(0 if i in reduced else next(rest) for i in range(len(shape)))
 
 
 def _merged(axes: list[_Axis]) -> list[_Axis]:

@@ -61,13 +61,13 @@ def phases(group: Group) -> Phases:
         ready.append(at + (node.op.kind is Kind.REDUCTION))
         if node.op.kind is Kind.ELEMENTWISE and is_wide(group, node):
             wide.add(len(ready) - 1)
-    made = {n: ready[n] - (n not in wide and _folded(graph, n)) for n, _ in graph.numbered}
-    last = max([made[n] for n in made if n in wide or _folded(graph, n)], default=0)
+    made = {n: ready[n] - (n not in wide and n in graph.axes) for n, _ in graph.numbered}
+    last = max([made[n] for n in made if n in wide or n in graph.axes], default=0)
     outputs = tuple(dict.fromkeys(graph.outputs))
     home = _homes(graph, wide, made, outputs)
     passes = []
     for number in range(last + 1):
-        folds = tuple(n for n in made if _folded(graph, n) and made[n] == number)
+        folds = tuple(n for n in made if n in graph.axes and made[n] == number)
         written = tuple(n for n in outputs if n in wide and made[n] == number)
         saved = tuple(n for n in home if made[n] == number and n not in written)
         targets = {*written, *saved}
@@ -78,12 +78,8 @@ def phases(group: Group) -> Phases:
     return Phases(tuple(passes), home, frozenset(wide))
 
 
-def _folded(graph: Graph, number: int) -> bool:
-    return graph.nodes[number - len(graph.inputs)].op.kind is Kind.REDUCTION
-
-
 def _scalars(graph: Graph, wide: set[int], made: dict[int, int], number: int) -> tuple[int, ...]:
-    return tuple(n for n in made if n not in wide and not _folded(graph, n) and made[n] == number)
+    return tuple(n for n in made if n not in wide and n not in graph.axes and made[n] == number)
 
 
 def _needed(graph: Graph, targets: set[int], wide: set[int], kept: set[int]) -> tuple[int, ...]:
