@@ -117,7 +117,7 @@ def test_sums_of_what_is_made_on_the_way_have_the_bits_of_sums_in_memory(
 def test_products_are_folded_without_a_buffer_in_between() -> None:
     x, y = vectors(1000, "float64")
     text = module_text(summed(product("dot", x, y)), Schedule())
-    joined = re.search(r"call void [tree\.add\.float64\.joined\S*]\(ptr [^,]+, ptr ", text)
+    joined = re.search(r"call void @(tree\.add\.float64\.joined\S*)\(ptr [^,]+, ptr ", text)
     assert joined is not None and "alloca [" not in text, text
 
 
