@@ -23,6 +23,7 @@ from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, Step, ViewStep, WriteStep
 from alight.device import Device, Support
 from graphs import Place, array_at, evaluate, random_graph, run_group, same
+from plan_facts import contents
 
 CPU = Device("cpu", "v", "n", "host", 1 << 34, True, Support(("numpy", "generated"), frozenset()))
 
@@ -337,7 +338,7 @@ def test_a_breakage_that_changes_the_answer_is_refused(
             assert plan_faults(plan, graph) == [] and right(plan, inputs, wanted)
             for _ in range(4):
                 broken = breakage(graph, plan, rng) if len(plan.steps) > 1 else None
-                if broken is None or broken == plan:
+                if broken is None or contents(broken) == contents(plan):
                     continue
                 changes = not right(broken, inputs, wanted)
                 refused = bool(plan_faults(broken, graph))
