@@ -132,7 +132,7 @@ def one_per_result(
         node = graph.nodes[number - first]
         if node.op.kind is Kind.REDUCTION:
             others.update(node.operands)
-            if not node.attr("keepdims"):
+            if node.layout.ndim < len(shape):  # without keepdims
                 found.add(number)
         elif found.isdisjoint(node.operands):
             others.update(node.operands)

@@ -115,7 +115,7 @@ def _pass_terms(
     kind = item.kind
     if own and kind == "reduce_inner" and item.once and rates.some["reduce_rows"] is not None:
         kind = "reduce_rows"
-    elif not away and summed(item, own) and f"reduce_sum/{item.dtype}" in rates.curves:
+    elif not away and f"reduce_sum/{item.dtype}" in rates.curves and summed(item, own):
         kind = "reduce_sum"
     found = rates.curve_of[kind, item.dtype]
     if found is None:
@@ -326,7 +326,8 @@ def _all_terms(
         return
     if implementation == "generated":
         for position, item in enumerate(passes(group, implementation)):
-            if own and not away and group.kind is not GroupKind.LIBRARY:
+            host_fold = own and not away and item.kind == "reduce_inner"
+            if host_fold and group.kind is not GroupKind.LIBRARY:
                 item = by_columns(group, item)
             made = _pass_terms(rates, graph, item, position == 0, own, own and away, threads)
             if own and not away and item.kind != "scan":

@@ -117,8 +117,6 @@ def by_rows(graph: Graph, item: Pass) -> Pass:
 def by_columns(group: Group, item: Pass) -> Pass:
     """Return a fold of a group as a host goes through it: with the rows of short ones side by side,
     whatever they are broadcast along. Those of an operand follow one another, stay, or are torn."""
-    if item.kind != "reduce_inner":
-        return item
     shape, axes = group.shape, group.form.axes
     length = math.prod(shape[i] for i in axes)
     kept = [i for i in range(len(shape)) if i not in axes and shape[i] > 1]

@@ -178,6 +178,8 @@ def passes(group: Group, implementation: str) -> list[Pass]:
             kind = "reduce_inner" if columns is None else "reduce_outer"
         if group.kind is GroupKind.SCAN:
             kind, columns = "scan", None
+        threads = threads_of(group, columns is not None)
+        once = group.kind is GroupKind.ROWWISE or (kind == "reduce_inner" and _once(group))
         work = workload(group)
         nbytes = work.bytes_read + work.bytes_written
         amount = work.bytes_read if kind == "reduce_outer" else nbytes
@@ -198,11 +200,9 @@ def passes(group: Group, implementation: str) -> list[Pass]:
         if group.kind is GroupKind.ROWWISE and folds and whole:  # rows that are read again
             parts = math.prod(n for i, n in enumerate(group.shape) if i not in axes)
         again = max(0.0, _read_bytes(group, columns is not None) - amount) if product else 0.0
-        once = group.kind is GroupKind.ROWWISE
-        once = once or (kind == "reduce_inner" and _once(group))
         item = Pass(
             *(kind, dtype, amount, graph.nodes, runs, operands, written, between),
-            *(threads_of(group, columns is not None), rows, parts, once, again, work.counts, folds),
+            *(threads, rows, parts, once, again, work.counts, folds),
         )
         return [item]
     return [alone(graph, node, nbytes) for node, nbytes in one_by_one(graph)]

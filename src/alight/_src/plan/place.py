@@ -196,7 +196,8 @@ def _spots(facts: Facts) -> list[Spot]:
         (device.id, name)
         for device in facts.devices
         for name in device.support.implementations
-        if wanted(facts, device.id, name) and (device.id != HOST_DEVICE or name == "generated")
+        if (not forced or wanted(facts, device.id, name))
+        and (device.id != HOST_DEVICE or name == "generated")
     ]
 
 

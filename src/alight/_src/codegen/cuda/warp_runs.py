@@ -26,36 +26,6 @@ if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
     from alight._src.ir.group import Group
 
-FETCH = """
-// what stands in for elements past the end: few functions take long for it
-template <typename T> __device__ __forceinline__ T padding() { return T{1}; }
-// four elements side by side: WHOLE, or as far as the row goes; PACKED where they can be read
-// together
-template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void fetch(
-    T (&x)[4], const T* p, I e, I end) {
-  if (PACKED && (WHOLE || e + 4 <= end)) {
-    const Pack<T, 4> pack = *(const Pack<T, 4>*)p;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = pack.v[j];
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = WHOLE || e + j < end ? p[j] : padding<T>();
-  }
-}
-template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void place(
-    const T (&x)[4], T* p, I e, I end) {
-  if (PACKED && (WHOLE || e + 4 <= end)) {
-    Pack<T, 4> pack;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) pack.v[j] = x[j];
-    *(Pack<T, 4>*)p = pack;
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) if (WHOLE || e + j < end) p[j] = x[j];
-  }
-}
-"""
-
 
 def _clear(code: Statements, number: int, kind: str) -> None:
     """Add that the four lanes of a fold are of nothing."""
