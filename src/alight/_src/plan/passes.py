@@ -189,6 +189,9 @@ def passes(group: Group, implementation: str) -> list[Pass]:
         reduced = axes if folds and not whole else None
         counted = any(node.op.name.startswith("arg") for node in folds)
         runs = runs_of(group.shape, graph.inputs, outputs, reduced, counted)
+        counts = work.counts
+        if product:  # what it adds up is in the curve
+            counts = (*counts[:-1], graph.nodes[-1].layout.size)
         written = work.bytes_written / nbytes if nbytes else 0.0
         operands = len(graph.inputs) + len(outputs)
         between = float(sum(map(between_bytes, graph.inputs)))
@@ -202,7 +205,7 @@ def passes(group: Group, implementation: str) -> list[Pass]:
         again = max(0.0, _read_bytes(group, columns is not None) - amount) if product else 0.0
         item = Pass(
             *(kind, dtype, amount, graph.nodes, runs, operands, written, between),
-            *(threads, rows, parts, once, again, work.counts, folds),
+            *(threads, rows, parts, once, again, counts, folds),
         )
         return [item]
     return [alone(graph, node, nbytes) for node, nbytes in one_by_one(graph)]
