@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -28,6 +29,11 @@ os.environ["ALIGHT_CALIBRATE"] = "off"
 os.environ["ALIGHT_CHECK"] = "1"
 # The user's settings file is not the tests': here there is none.
 os.environ["XDG_CONFIG_HOME"] = os.path.join(_CACHE, "config")
+
+# The ops of SciPy's functions are in the table that tests are drawn from, whichever file is first.
+with suppress(ImportError):
+    importlib.import_module("scipy.special")
+    importlib.import_module("alight._src.ir.op_table").bring_tables()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -228,7 +228,7 @@ def _run(group: Group, shape: Nest, inputs: Sequence[Any], grid: Grid) -> list[A
     graph = group.graph
     outputs = []
     for number in graph.outputs:
-        layout = graph.layout(number)
+        layout = graph.layouts[number]
         order = sorted(range(layout.ndim), key=lambda i: -layout.strides[i])
         dense = np.empty([layout.shape[i] for i in order], layout.dtype)
         dense.view(np.uint8 if dense.ndim else dense.dtype)[...] = 0xA5 if dense.ndim else 0

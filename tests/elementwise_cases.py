@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.op_table import OPS, Kind, Op
 from generated import loops
 
 Signature = tuple[np.dtype[Any], ...]

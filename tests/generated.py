@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from alight._core import layout_of, make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS, Op
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS, Op
 
 pytest.importorskip("llvmlite")
 
@@ -109,7 +110,7 @@ def run(group: Group, inputs: Sequence[Array], schedule: Schedule | None = None)
     graph = group.graph
     outputs = []
     for number in graph.outputs:
-        layout = graph.layout(number)
+        layout = graph.layouts[number]
         order = sorted(range(layout.ndim), key=lambda i: -layout.strides[i])
         dense = np.empty([layout.shape[i] for i in order], layout.dtype)
         outputs.append(dense.transpose(np.argsort(order)) if layout.ndim else dense)

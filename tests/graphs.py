@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from alight._core import Layout, make_layout
-from alight._src.ir.group import Graph, Group, Node
+from alight._src.ir.graph import Graph, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
 
 # Where a value is: bytes, the offset of its first element, its layout.

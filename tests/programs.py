@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import alight
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.plan.workload import is_contraction, product_shape
 from alight._src.record import storage_io
 from alight._src.record.pending import settled
@@ -27,7 +27,7 @@ def slack_eps(result: alight.Array) -> float:
     total = 0.0
     for node in graph.nodes:
         if node.op.bound is not None:
-            shape = graph.layout(node.operands[0]).shape
+            shape = graph.layouts[node.operands[0]].shape
             axis = node.attr("axis")
             axes = range(len(shape)) if axis is None else axis if type(axis) is tuple else (axis,)
             total += node.op.bound(int(np.prod([shape[i] for i in axes], dtype=int)))

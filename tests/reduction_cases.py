@@ -12,8 +12,9 @@ from alight._core import layout_of, make_layout
 from alight._src.codegen.common.gaps import supports, unsupported
 from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS
 from alight._src.codegen.common.source import Grid
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.ir.well_formed import group_faults
 from generated import (
     Array,

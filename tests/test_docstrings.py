@@ -17,13 +17,14 @@ import alight
 import alight.backends.base
 import alight.device
 import alight.errors
+import alight.ops
 
 # In the order in which numpydoc has them.
 SECTIONS = (
     *("Parameters", "Returns", "Yields", "Raises", "See Also", "Notes", "References"),
     *("Examples", "Attributes"),
 )
-OWN = (alight.errors, alight.device, alight.backends.base)
+OWN = (alight.errors, alight.device, alight.ops, alight.backends.base)
 # Attributes and methods of Arrays that NumPy documents otherwise, or not at all.
 OF_ARRAYS = ("device", "to_device", "to_numpy")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

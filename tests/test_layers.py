@@ -31,7 +31,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("_src.run",),
     ("_src.record",),
     ("_src.api",),
-    ("linalg", "fft", "random"),
+    ("linalg", "fft", "random", "ops"),
     ("_src.jit",),
     ("_src.explain",),
     ("__init__",),
@@ -43,7 +43,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
 # What the generators of all languages share has no better name among theirs.
 SHARED = "_src.codegen.common"
 # What users and authors of backends import, beside the folder of these; all else is in _src.
-PUBLIC = {"__init__", "__main__", "device", "errors", "fft", "linalg", "random"}
+PUBLIC = {"__init__", "__main__", "device", "errors", "fft", "linalg", "ops", "random"}
 # A package's own module, and the protocol of backends beside what every part stands on.
 SHARED_NAMES = {"__init__", "base"}
 NAMELESS = {"util", "utils", "helper", "helpers", "common", "misc", "manager", "managers"}

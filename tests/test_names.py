@@ -24,7 +24,7 @@ import alight.errors
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(alight.errors.__file__).parent
 # Modules that users and authors of backends import.
-PUBLIC = {"backends", "device", "errors", "fft", "linalg", "random"}
+PUBLIC = {"backends", "device", "errors", "fft", "linalg", "ops", "random"}
 STATIONS = "|".join(
     ["backends", *(path.parent.name for path in PACKAGE.glob("_src/*/__init__.py"))]
 )

@@ -131,6 +131,62 @@ LOG2_SLOPE = {
 }
 LOG2_CUBIC = double_part(TWO_LOG2_E / 3, 26)
 
+# The functions of SciPy's are computed in float64 for single floats, too. erfcx a is
+# (c + P((a - bend) / (a + bend))) / (1 + 2 a): the numerator goes from 1 to 2 / sqrt(pi) and hardly
+# bends. Of each function a constant is apart, rounded, and P has the rest of it.
+TAIL_BEND = mpf(3)
+STIRLING_START = mpf("7.5")
+TWO_OVER_ROOT_PI = 2 / mpmath.sqrt(mpmath.pi)
+
+
+def _erf_rest(z: Any) -> Any:
+    known = double_part(TWO_OVER_ROOT_PI, 53)
+    if not z:
+        return TWO_OVER_ROOT_PI - known
+    return mpmath.erf(mpmath.sqrt(z)) / mpmath.sqrt(z) - known
+
+
+def _tail_over(t: Any) -> Any:
+    """Return (1 + 2 a) erfcx a at (a - bend) / (a + bend) = t."""
+    if t == 1:
+        return TWO_OVER_ROOT_PI
+    a = TAIL_BEND * (1 + t) / (1 - t)
+    if a < 20:
+        with mpmath.workprec(1600):  # exp(400) has 577 bits
+            return (1 + 2 * a) * mpmath.exp(a * a) * mpmath.erfc(a)
+    total = term = mpf(1)  # of the asymptotic series, whose least term is far below all that counts
+    for n in range(1, 150):
+        term *= -(2 * n - 1) / (2 * a * a)
+        total += term
+    return total * (1 / a + 2) / mpmath.sqrt(mpmath.pi)
+
+
+TAIL_MIDDLE = double_part(_tail_over(mpf(0)), 53)
+DIGAMMA_TWO = double_part(mpmath.digamma(2), 53)
+
+
+def _log_gamma_over(z: Any) -> Any:
+    """Return log gamma(2 + z) over z."""
+    near = abs(z) < mpf(2) ** -90
+    return mpmath.digamma(2) if near else mpmath.loggamma(2 + z) / z
+
+
+def _stirling(w: Any) -> Any:
+    """Return what Stirling's formula lacks of log gamma a, times a, at 1 / a**2 = w."""
+    if not w:
+        return ONE / 12
+    a = 1 / mpmath.sqrt(w)
+    known = (a - ONE / 2) * mpmath.log(a) - a + mpmath.log(2 * mpmath.pi) / 2
+    return (mpmath.loggamma(a) - known) * a
+
+
+def _stirling_weight(w: Any) -> Any:
+    if not w:
+        return mpf(0)
+    a = 1 / mpmath.sqrt(w)
+    return 1 / (a * mpmath.loggamma(a))
+
+
 POLYNOMIALS: dict[str, Polynomial] = {
     # exp r = 1 + r + r**2 P(r)
     "exp": Polynomial(
@@ -329,6 +385,19 @@ POLYNOMIALS: dict[str, Polynomial] = {
     ),
     "normal_tail": _normal_tail("float64"),
     "normal_tail_short": _normal_tail("float32"),
+    # erf x = c x + x P(x**2), c = 2 / sqrt(pi) rounded, up to 1
+    "erf": Polynomial(_erf_rest, lambda z: 1 / (_erf_rest(z) + 1), 0, 1, formats=DOUBLE),
+    "tail": Polynomial(lambda t: _tail_over(t) - TAIL_MIDDLE, lambda t: ONE, -1, 1, formats=DOUBLE),
+    # log gamma(2 + z) = c z + z P(z) up to one half
+    "log_gamma": Polynomial(
+        lambda z: _log_gamma_over(z) - DIGAMMA_TWO,
+        lambda z: 1 / _log_gamma_over(z),
+        -ONE / 2,
+        ONE / 2,
+        formats=DOUBLE,
+    ),
+    # Stirling's formula from here on
+    "stirling": Polynomial(_stirling, _stirling_weight, 0, 1 / STIRLING_START**2, formats=DOUBLE),
 }
 
 
@@ -443,6 +512,25 @@ def constants() -> dict[str, dict[str, Any]]:
             tan_eighth=double_part(mpmath.tan(pi / 8), bits),
             tan_three_eighths=double_part(mpmath.tan(3 * pi / 8), bits),
         )
+    put(
+        "float64",
+        tail_bend=TAIL_BEND,
+        tail_middle=TAIL_MIDDLE,
+        digamma_two=DIGAMMA_TWO,
+        two_over_root_pi=TWO_OVER_ROOT_PI,
+        # erfc of it is zero, and half of erfc(it / sqrt(2))
+        tail_end=mpf(28),
+        normal_end=mpf(39),
+        # half the square of more is infinite
+        square_far=mpf(float.fromhex("0x1.6a09e667f3bccp+512")),
+        # and the exponential of more, which is in SciPy's exprel
+        exprel_most=mpf(float.fromhex("0x1.62e42fefa39efp+9")),
+        stirling_start=STIRLING_START,
+        half_log_two_pi=mpmath.log(2 * mpmath.pi) / 2,
+        # what follows log a - 1 in log gamma a / a is below an ulp; and 1 / a is infinite
+        gamma_far=mpf(2) ** 60,
+        gamma_least=mpf(2) ** -1024,
+    )
     return found
 
 

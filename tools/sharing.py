@@ -24,8 +24,9 @@ import numpy as np
 from alight._core import layout_of, threads
 from alight._src.bench import bandwidth
 from alight._src.codegen.llvm import object_code
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.measure.profiles import share_costs
 from alight._src.measure.timing import time_threads
 from alight.backends.machine import cpu_model, thread_count

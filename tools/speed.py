@@ -18,8 +18,9 @@ import numpy as np
 
 from alight._core import layout_of
 from alight._src.codegen.llvm import object_code
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.measure.timing import laps
 from alight.backends.machine import cpu_model
 

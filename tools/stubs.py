@@ -243,7 +243,7 @@ def whole() -> str:
         "from typing import Any, Protocol, Self, overload, type_check_only",
         "",
         "import numpy as np",
-        "from alight import fft as fft, linalg as linalg, random as random",
+        "from alight import fft as fft, linalg as linalg, ops as ops, random as random",
         "from alight._src.config.loading import policy as policy",
         *(
             f"from alight._src.explain.{module} import {name} as {name}"
@@ -260,7 +260,8 @@ def whole() -> str:
         f"def evaluate({parameters(alight.evaluate)}) -> None: ...",
         "",
     ]
-    passed = {"Array", "ndarray", "ufunc", "evaluate", "jit", "policy", "fft", "linalg", "random"}
+    passed = {"Array", "ndarray", "ufunc", "evaluate", "jit", "policy", "fft", "linalg", "ops"}
+    passed |= {"random"}
     passed |= {name for names in own.values() for name in names}
     found = [entry(n, getattr(alight, n)) for n in alight.__all__ if n not in passed]
     imports = [line for line in found if line and line.startswith("from ")]

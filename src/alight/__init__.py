@@ -48,7 +48,7 @@ _OWN = {
 
 
 def __getattr__(name: str) -> _Any:
-    if name in ("fft", "random", "_src"):
+    if name in ("fft", "ops", "random", "_src"):
         return _import(f"alight.{name}")
     if name == "__all__":
         found: _Any = __dir__()
@@ -71,7 +71,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*_names(), "Array", "evaluate", "jit", "policy", *_OWN})
+    return sorted({*_names(), "Array", "evaluate", "jit", "ops", "policy", *_OWN})
 
 
 if _environ.get("ALIGHT_REPORT"):

@@ -20,7 +20,7 @@ from alight._src.api import counter_rng
 from alight._src.codegen.common.source import gap
 from alight._src.codegen.cuda.group_forms import card_nest, form, schedule
 from alight._src.codegen.wgsl.wgsl_dialect import wgsl
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.ir.table_random import _BODIES
 from alight.random import Counter
 from generated import loop_group, loops

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from alight._core import Data, Layout, layout_of, make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight.backends.base import Backend, Copy, Fill, Launch, Operand
 from alight.backends.cuda.cuda_backend import CudaBackend
 from alight.backends.host import (
@@ -90,7 +91,7 @@ class Rig:
         outputs = (None,) * len(group.graph.outputs)
         event = self.backend.submit(self.device, 0, [Launch(kernel, inputs, outputs)], [])
         self.backend.wait(event)
-        layouts = [group.graph.layout(i) for i in group.graph.outputs]
+        layouts = [group.graph.layouts[i] for i in group.graph.outputs]
         return [self.get(b, lay) for b, lay in zip(event.buffers, layouts, strict=True)]
 
 
@@ -176,7 +177,7 @@ def test_given_outputs_are_filled(rig: Rig) -> None:
             cast = Node(OPS["cast"], (2,), (("dtype", out.dtype),), out)
             graph = Graph(group.graph.inputs, (*group.graph.nodes, cast), (3,))
             group = Group(GroupKind.LOOP, graph, x.shape)
-        result = group.graph.layout(group.graph.outputs[0])
+        result = group.graph.layouts[group.graph.outputs[0]]
         for implementation in all_implementations(rig.device):
             target = rig.backend.allocate(rig.device, result.nbytes)
             kernel = rig.backend.compile(rig.device, group, implementation, None)

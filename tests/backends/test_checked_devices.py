@@ -12,8 +12,9 @@ from test_cuda import needs_compiler, passes
 from alight._core import make_layout
 from alight._src.base.originals import np
 from alight._src.codegen.common.loops import nest
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight.backends.wgpu.checked_pieces import counts, proven
 from alight.backends.wgpu.wgpu_backend import _pieces
 from alight.errors import PlanError

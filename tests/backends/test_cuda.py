@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cuda_on_cpu
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.measure import verify_ops
 from alight.backends import driver_subprocess
 from alight.backends.cuda import cuda_backend as backend_module
@@ -58,8 +58,9 @@ def test_the_backend_keeps_the_protocol() -> None:
 ROLLS = """
 import numpy as np, alight
 from alight._core import layout_of
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 x = np.random.default_rng(0).random((200, 300))
 a = alight.asarray(x)

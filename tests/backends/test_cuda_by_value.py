@@ -14,8 +14,9 @@ import nvrtc
 from alight._src.codegen.common.source import Grid
 from alight._src.codegen.cuda.group_forms import OPTIONS, card_nest, form, schedule
 from alight._src.codegen.cuda.kernel_program import scalars
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from generated import Array, loop_group, reduce_group, run, values_for
 from reduction_cases import Rows, assert_same_bits, chain_folds
 from without_card import needs_compiler, passes

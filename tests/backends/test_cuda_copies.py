@@ -210,8 +210,9 @@ print("done")
 
 PASSING = """
 from alight._src.run import streaming
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.plan.block import split
 a, back = drawn(), np.empty(size, np.uint8)
 backend.wait(up(a, near))

@@ -19,7 +19,7 @@ from alight._core import Data, layout_of, make_layout
 from alight._src.adapt import planner_facts
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.codegen.common.source import DIALECTS, gap
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.log.decisions import LOG, Snapshot
 from alight._src.measure import verify_ops
 from alight._src.plan.cost import Profile
@@ -129,7 +129,7 @@ def test_every_printed_op_equals_numpy_on_the_device(
             together = [(got, want)] if op.nout == 1 else zip(got, want, strict=True)
             for g, w in together:
                 room = room_of(op, plain)
-                bound = bound_of(op, np.asarray(w).dtype)
+                bound = bound_of(op, np.asarray(w).dtype, plain)
                 text = differences(g, w, bound, op.name in TIES, None, room)
                 findings.note(text, op.name, loop, names)
     findings.check()

@@ -14,8 +14,9 @@ from alight._src.codegen.common.keys import kernel_key
 from alight._src.codegen.common.loops import Schedule, nest, schedules
 from alight._src.codegen.llvm import compiled, object_code
 from alight._src.ir.body import TYPES
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight.backends import machine
 from alight.device import Unsupported
 from generated import (

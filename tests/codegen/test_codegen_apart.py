@@ -10,7 +10,7 @@ import pytest
 
 from alight._src.codegen.common.loops import Schedule
 from alight._src.codegen.llvm import object_code
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 from alight.backends import machine
 from generated import loop_group, run, special, ulp_distance
 

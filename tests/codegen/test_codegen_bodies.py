@@ -15,8 +15,9 @@ from alight._src.codegen.common.gaps import supports
 from alight._src.codegen.common.loops import Schedule
 from alight._src.codegen.llvm import object_code
 from alight._src.fp_warnings.emit import listening
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.measure import probes
 from alight.backends import machine
 from generated import (
@@ -91,7 +92,9 @@ def assert_close(node: Node, actual: Array, operands: list[Array]) -> None:
     if node.op.name in TIES and actual.dtype.kind == "f":
         distance[(actual == 0) & (expected == 0)] = 0
     # of complex products and quotients NumPy's own loops give different ones, with fma and without
-    bound = node.op.ulp_from_numpy if actual.dtype.kind != "c" or node.op.special else 2
+    bound = node.op.ulp_from_reference(operands)
+    if actual.dtype.kind == "c" and not node.op.special:
+        bound = 2
     if node.op.name == "absolute" and operands[0].dtype.kind == "c":
         bound = 2
     with np.errstate(all="ignore"):
@@ -357,6 +360,9 @@ def test_maths_raises_the_flags_that_numpy_raises_and_no_others(op: Op, name: st
         more = raised - expected
         if any(np.isinf(v) for v in operands):
             more -= set(_NUMPY_MAY_TELL_LESS.get(op.name, ()))
+        if op.name.startswith("special.") and not np.isfinite(result[0]):
+            # SciPy tells of nothing, nor of what overflows or is no number in truth
+            more -= {"over", "invalid"}
         assert expected <= raised and not more, (operands, raised, expected)
 
 

@@ -12,8 +12,9 @@ import alight
 from alight._core import layout_of, make_layout
 from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.common.loops import nest
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.ir.table_reduction import CHUNK
 from alight.backends import host
 from alight.backends.base import Operand

@@ -13,8 +13,9 @@ import pytest
 from alight._core import layout_of
 from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, Schedule
 from alight._src.codegen.llvm.object_code import module_text
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.ir.table_reduction import CHUNK, LANES, tree_depth
 from generated import (
     DTYPES,

@@ -13,7 +13,8 @@ from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.common.loops import Schedule
 from alight._src.codegen.common.phases import phases
 from alight._src.codegen.llvm.object_code import module_text
-from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from conformance.modes import EVERYWHERE

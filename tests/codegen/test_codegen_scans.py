@@ -12,8 +12,9 @@ from alight._core import layout_of
 from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.common.loops import Schedule
 from alight._src.codegen.llvm.object_code import module_text
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from conformance.modes import EVERYWHERE

@@ -13,8 +13,9 @@ from alight._core import layout_of, make_layout
 from alight._src.codegen.common import loops
 from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, UNROLLED_NODES, Schedule, nest
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from generated import DTYPES, Array, layouts, reduce_group, run, values_for

@@ -15,8 +15,9 @@ from alight._core import layout_of, make_layout
 from alight._src.codegen.common.loops import nest
 from alight._src.codegen.common.source import Grid, group_gap
 from alight._src.codegen.cuda.group_forms import OPTIONS, form, schedule
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS, Kind
 from alight.backends.cuda.cuda_backend import GAPS
 from generated import Array, layouts, loop_group, reduce_group, run, values_for
 from reduction_cases import (

@@ -12,7 +12,7 @@ import cuda_on_cpu
 from alight._src.codegen.common.loops import nest
 from alight._src.codegen.common.source import Grid
 from alight._src.codegen.cuda.group_forms import schedule
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from generated import Array, loop_group, run, values_for
 
 needs_compiler = pytest.mark.skipif(

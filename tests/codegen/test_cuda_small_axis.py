@@ -14,8 +14,9 @@ from alight._src.codegen.common.gaps import supports
 from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, nest
 from alight._src.codegen.common.source import Grid, group_gap
 from alight._src.codegen.cuda.group_forms import OPTIONS, card_nest, form, schedule
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS, Kind
 from alight._src.ir.well_formed import group_faults
 from generated import Array, layouts, reduce_group, values_for
 from reduction_cases import assert_as_on_host, distances, folds_for

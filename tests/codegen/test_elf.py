@@ -20,7 +20,7 @@ from alight._src.codegen.llvm import (
 )
 from alight._src.codegen.llvm.shared import unpacked
 from alight._src.ir.group import Group
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight.device import Unsupported
 from generated import (
     Array,

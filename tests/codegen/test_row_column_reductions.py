@@ -11,9 +11,10 @@ import pytest
 import alight
 from alight._core import layout_of
 from alight._src.codegen.common.gaps import unsupported
-from alight._src.ir.crossed import cross_section, uneven, visits
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.crossed import CrossSection, visits
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.ir.table_reduction import CHUNK
 from alight._src.ir.well_formed import group_faults
 from alight._src.plan.cost import estimate
@@ -145,27 +146,32 @@ def test_what_is_no_cross_says_why(uses: Uses, shape: tuple[int, ...], why: str)
 
 def test_strided_rows_are_none() -> None:
     array = np.ones((40, 100))[:, ::2]
-    assert "next to one another" in str(cross_section(crossed_group(array, BOTH)))
+    assert "next to one another" in str(crossed_group(array, BOTH).form.fault)
     cube = np.ones((4, 5, 60))[:, :3]
     uses: Uses = (("sum", (1, 2)), ("sum", (0,)))
     assert unsupported(crossed_group(cube, uses)) is None
     apart = np.ones((4, 5, 6))[:, :, :3]
-    assert "runs" in str(cross_section(crossed_group(apart, uses)))
+    assert "runs" in str(crossed_group(apart, uses).form.fault)
+
+
+def section(group: Group) -> CrossSection:
+    assert group.form.section is not None
+    return group.form.section
 
 
 def test_visits_after_the_first_go_over_few_rows() -> None:
     array = np.ones((1000, 70))
-    found = list(visits(crossed_group(array, MANY), 128))
-    assert [group.shape for group, _ in found] == [(1000, 70), (128, 70), (128, 70)]
-    assert [times for _, times in found] == [1.0, 1000 / 128, 1000 / 128]
+    group = crossed_group(array, MANY)
+    found = list(visits(group.graph, section(group), 128))
+    assert [shape for _, shape, _ in found] == [(1000, 70), (128, 70), (128, 70)]
+    assert [times for _, _, times in found] == [1.0, 1000 / 128, 1000 / 128]
 
 
 def test_chunks_of_rows_are_shared_whole() -> None:
-    group = crossed_group(np.ones((2 * CHUNK + 2, 70)), BOTH)
-    assert uneven(group, 1) == 3 * CHUNK / (2 * CHUNK + 2)
-    assert uneven(group, 3) == 3 * CHUNK / (2 * CHUNK + 2)
-    assert uneven(group, 2) == 4 * CHUNK / (2 * CHUNK + 2)
-    assert uneven(crossed_group(np.ones((8 * CHUNK, 70)), BOTH), 4) == 1
+    found = section(crossed_group(np.ones((2 * CHUNK + 2, 70)), BOTH))
+    assert found.uneven(1) == found.uneven(3) == 3 * CHUNK / (2 * CHUNK + 2)
+    assert found.uneven(2) == 4 * CHUNK / (2 * CHUNK + 2)
+    assert section(crossed_group(np.ones((8 * CHUNK, 70)), BOTH)).uneven(4) == 1
 
 
 @pytest.mark.parametrize("force", [None, "cpu:generated", "numpy"])

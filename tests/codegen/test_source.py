@@ -18,8 +18,9 @@ from alight._src.codegen.cuda.loop_kernels import cuda_loop
 from alight._src.codegen.wgsl.wgsl_dialect import wgsl
 from alight._src.codegen.wgsl.wgsl_loops import wgsl_loop
 from alight._src.ir.body import constant, typed
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight.device import Unsupported
 from elementwise_cases import CASES
 from generated import loop_group

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.run import kernels
 from alight.backends import machine
 from hearing import collected

@@ -19,8 +19,9 @@ from alight._src.codegen.llvm import (
     vector_loops,
 )
 from alight._src.codegen.llvm.strip_mining import in_stages
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.ir.vectors import REGISTERS, vectors_together
 from generated import (
     DTYPES,

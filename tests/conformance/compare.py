@@ -12,7 +12,7 @@ import numpy as np
 
 import alight
 from alight._core import ArrayBase
-from alight._src.ir.ops import Op
+from alight._src.ir.op_table import Op
 
 Array = np.ndarray[Any, Any]
 
@@ -124,11 +124,11 @@ def differences(
     )
 
 
-def bound_of(op: Op, dtype: np.dtype[Any]) -> float:
-    """Return how many units in the last place an elementwise result may be off."""
+def bound_of(op: Op, dtype: np.dtype[Any], operands: Sequence[Any]) -> Any:
+    """Return how many units in the last place the results of an elementwise op may be off."""
     if op.name in ("multiply", "divide", "reciprocal", "square") and dtype.kind == "c":
         return COMPLEX_ULP
-    return op.ulp_from_numpy
+    return op.ulp_from_reference(operands)
 
 
 # What NumPy's own loops of complex numbers round on their way: exp2 the product with log 2, log1p

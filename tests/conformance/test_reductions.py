@@ -11,7 +11,7 @@ import pytest
 
 import alight
 from alight._core import ArrayBase
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.op_table import OPS, Kind, Op
 from conformance.compare import (
     COMPLEX_ULP,
     TIES,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.log.decisions import LOG
 from conformance.compare import Sample, evaluated
 from conformance.layouts import ordinary

@@ -10,7 +10,7 @@ import pytest
 
 import alight
 from alight._core import ArrayBase
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 from conformance.compare import Findings
 from conformance.modes import MODES
 from conformance.programs import FILE, Ended, lines

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight._src.ir.ops import OPS, loop_dtypes
+from alight._src.ir.op_table import OPS, loop_dtypes
 from alight._src.run import kernels
 
 F8 = np.dtype(np.float64)

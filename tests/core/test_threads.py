@@ -20,8 +20,9 @@ from alight._core import make_layout
 from alight._core import threads as core
 from alight._src.codegen.common.loops import nest
 from alight._src.codegen.llvm import object_code
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.measure import probes, timing
 from alight._src.measure.calibrate import Calibration
 from alight._src.measure.profiles import share_costs

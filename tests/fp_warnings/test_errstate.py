@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.jit.decorator import Jitted
 from alight._src.run import kernels
 

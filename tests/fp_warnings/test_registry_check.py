@@ -21,9 +21,9 @@ import alight
 from alight._core import layout_of
 from alight._src.fp_warnings import emit, filters
 from alight._src.fp_warnings.categories import may_raise
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import Kind, Op
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.jit import guarding
 from alight._src.jit.decorator import Jitted
 from alight._src.run import kernels

@@ -89,7 +89,7 @@ def test_a_write_to_the_wrong_place_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_wrong_element_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from alight._src.ir.ops import OPS
+    from alight._src.ir.op_table import OPS
 
     op = OPS["subtract"]
     monkeypatch.setattr(op, "reference", np.add)

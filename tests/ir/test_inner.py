@@ -21,9 +21,9 @@ from alight._core import layout_of, make_layout
 from alight._src.codegen.common.loops import Schedule, nest
 from alight._src.codegen.cuda.group_forms import OPTIONS, card_nest, form, schedule
 from alight._src.codegen.llvm.object_code import module_text
-from alight._src.ir.group import Graph, Group, GroupKind, Node, same_bits
-from alight._src.ir.inner import folded
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.plan.cost import estimate
 from alight._src.plan.gemm_surface import Surface
 from alight._src.plan.passes import columns_of
@@ -37,6 +37,12 @@ from without_card import needs_compiler, needs_nvrtc, passes
 
 FUNCTIONS = (np.dot, np.vdot, np.inner, np.vecdot, np.matmul)
 FORCED = {"force": "cpu:generated", "floor": 0}
+
+
+def summed(group: Group) -> Group:
+    """Return the sums of products that a library's product is."""
+    assert group.form.lowered is not None
+    return group.form.lowered
 
 
 def vectors(n: int, dtype: str) -> tuple[Any, Any]:
@@ -110,7 +116,7 @@ def test_sums_of_what_is_made_on_the_way_have_the_bits_of_sums_in_memory(
 
 def test_products_are_folded_without_a_buffer_in_between() -> None:
     x, y = vectors(1000, "float64")
-    text = module_text(folded(product("dot", x, y)), Schedule())
+    text = module_text(summed(product("dot", x, y)), Schedule())
     joined = re.search(r"call void @(tree\.add\.float64\.joined\S*)\(ptr [^,]+, ptr ", text)
     assert joined is not None and "alloca [" not in text, text
 
@@ -139,23 +145,23 @@ def test_what_is_folded_and_what_is_not() -> None:
     x, y = vectors(30, "float64")
     for name in ("dot", "vdot", "inner", "vecdot", "matmul"):
         group = product(name, x, y)
-        fold = folded(group)
+        fold = summed(group)
         assert fold.kind is GroupKind.REDUCE and fold.shape == (30,)
         assert [node.op.name for node in fold.graph.nodes] == ["multiply", "sum"]
         assert fold.graph.inputs == group.graph.inputs
-        assert fold.graph.layout(3) is group.graph.layout(2)
-        assert not same_bits(group) and not same_bits(fold)
+        assert fold.graph.layouts[3] is group.graph.layouts[2]
+        assert not group.form.same_bits and not fold.form.same_bits
     square = np.ones((30, 30))
     for operands in (
         (x.astype(complex), y), (x.astype("f4"), y), (x.astype("f2"), y.astype("f2")),
         (x > 0, y > 0), (x[:0], y[:0]), (np.array(2.0), x),
     ):  # fmt: skip
         group = product("dot", *operands)
-        assert folded(group) is group, operands
-    assert folded(product("outer", x, y)).kind is GroupKind.LIBRARY
+        assert group.form.lowered is None and group.form.library, operands
+    assert product("outer", x, y).form.library
     graph = Graph((layout_of(square),), (Node(OPS["matmul"], (0, 0), (), layout_of(square)),), (1,))
     twice = Group(GroupKind.LIBRARY, graph, square.shape)
-    assert folded(twice) is twice  # one array in two views
+    assert twice.form.lowered is None  # one array in two views
 
 
 def einsum(subscripts: str) -> Callable[..., Any]:
@@ -255,9 +261,9 @@ def test_products_go_along_what_lies_side_by_side(
     first: tuple[int, int], second: tuple[int, int], columns: bool
 ) -> None:
     x, y = np.ones(first), np.ones(second)
-    fold = folded(product("matmul" if first[1] == second[0] else "inner", x, y))
+    fold = summed(product("matmul" if first[1] == second[0] else "inner", x, y))
     assert nest(fold).columns is columns
-    assert (columns_of(fold, (2,)) is not None) is columns
+    assert (columns_of(fold) is not None) is columns
 
 
 def test_a_generated_product_has_the_bits_of_the_sum_it_is() -> None:
@@ -345,7 +351,7 @@ def test_a_cards_products_have_the_hosts_bits(name: str) -> None:
             terms = product_shape(group.graph, group.graph.nodes[0])[2]
             limit = product_eps(terms) * np.finfo(dtype).eps * function(np.abs(x), np.abs(y))
         for a, b in zip(laid(x), laid(y), strict=True):
-            fold = folded(grouped(name, a, b))
+            fold = summed(grouped(name, a, b))
             (on_host,), (actual,) = run(fold, [a, b]), cuda_on_cpu.run(fold, [a, b])
             assert np.array_equal(on_host, actual)
             assert np.all(np.abs(on_host - expect) <= limit)
@@ -365,7 +371,7 @@ def grouped(name: str, x: Any, y: Any) -> Group:
 def test_a_cards_products_of_few_columns_compile() -> None:
     for dtype in ("float32", "float64", "int8"):
         x, y = np.ones((1 << 14, 8), dtype).T, np.ones((1 << 14, 2), dtype)
-        fold = folded(grouped("tall", x, y))
+        fold = summed(grouped("tall", x, y))
         shape = card_nest(fold)
         grid = schedule(fold, shape, (0, 0, 0), 132)
         assert shape.columns and grid.team == 16 and grid.cut and grid.turns == 1
@@ -466,9 +472,9 @@ def test_a_product_that_the_library_has_in_a_time_that_nobody_knows_is_not_gener
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 def test_products_of_long_columns_go_along_the_side_that_fills_vectors(dtype: str) -> None:
     x, y = operand((1003, 24), dtype, 1), operand((1003, 3), dtype, 2)
-    fold = folded(product("matmul", x.T, y))
+    fold = summed(product("matmul", x.T, y))
     shape = nest(fold, unroll=True)
     assert shape.columns and shape.dims == (3, 24, 1003)
     assert [launcher_axis(shape, 3 * 24 * 1003, 1024, n) for n in (1, 7)] == [(0, 1)] * 2
     rows = np.ascontiguousarray(x.T), np.asfortranarray(y)
-    assert np.array_equal(*run(fold, [x.T, y]), *run(folded(product("matmul", *rows)), rows))
+    assert np.array_equal(*run(fold, [x.T, y]), *run(summed(product("matmul", *rows)), rows))

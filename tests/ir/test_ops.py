@@ -11,7 +11,7 @@ import pytest
 from alight._core import make_layout
 from alight._src.ir import body
 from alight._src.ir.op import declare
-from alight._src.ir.ops import OPS, Kind, Op, loop_dtypes
+from alight._src.ir.op_table import OPS, Kind, Op, loop_dtypes
 from alight._src.ir.table_structure import Slot, frozen_key
 
 NUMERIC = set("?bhilqBHILQefdgFDG")
@@ -66,7 +66,8 @@ def test_every_loop_on_bools_integers_and_floats_has_a_body(op: Op) -> None:
 def test_only_transcendentals_may_differ_from_numpy() -> None:
     for op in ELEMENTWISE:
         assert (op.ulp > 0) == op.special, op
-        assert op.ulp <= 2, op
+        # SciPy's have functions of functions in them; docs/accuracy.md has what was measured
+        assert op.ulp <= (5 if op.name.startswith("special.") else 2), op
     for op in OPS.values():
         if op.kind is Kind.REDUCTION:
             assert op.bound is not None and op.bound(10) <= op.bound(1000), op

@@ -12,9 +12,9 @@ import alight
 from alight._core import threads as core
 from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.llvm import object_code
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
-from alight._src.ir.rolls import as_copies, turns
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from alight._src.plan.cost import estimate
@@ -186,10 +186,13 @@ def test_programs_that_roll_equal_numpy(program: str, mode: str) -> None:
 
 def test_what_a_loop_does_not_roll_is_told() -> None:
     x = np.zeros((5, 6))
-    node = rolled(x, (1, 0)).graph.nodes[0]
-    assert turns(node) == {0: 1}
+    small = rolled(x, (1, 0)).graph
+    node = small.nodes[0]
+    assert small.rolls == {1: {0: 1}}
     for shift, axis in ((9, 0), (1, None), (np.int64(1), 0), (1.0, 0), ((1, 2, 3), (0, 1)), (1, 2)):
-        assert turns(Node(node.op, (0,), (("shift", shift), ("axis", axis)), node.layout)) is None
+        attrs = (("shift", shift), ("axis", axis))
+        other = Graph(small.inputs, (Node(node.op, (0,), attrs, node.layout),), (1,))
+        assert other.rolls == {1: None}
     group = rolled(x, (9, 0))
     assert "a few places" in str(unsupported(group))
     copy = Node(OPS["copy"], (0,), (), node.layout)
@@ -200,8 +203,13 @@ def test_what_a_loop_does_not_roll_is_told() -> None:
 
 def test_a_roll_is_predicted_to_take_what_a_copy_takes() -> None:
     group = rolled(np.zeros((500, 600)), (1, 0), (-1, 1))
-    copies = as_copies(group)
-    assert [node.op.name for node in copies.graph.nodes] == ["copy", "copy", "add", "add"]
+    copies = group.form.copied
+    assert copies is not None and [node.op.name for node in copies.graph.nodes] == [
+        "copy",
+        "copy",
+        "add",
+        "add",
+    ]
     profile = profile_with({"copy/float64": 1e-9, "add/float64": 2e-9}, "generated")
     found = estimate(group, "cpu", "generated", profile)
     assert found is not None and found == estimate(copies, "cpu", "generated", profile)

@@ -17,7 +17,7 @@ import pytest
 import alight
 from alight._src.log.decisions import LOG
 
-TEXT = '''
+TEXT = """
 import numpy as np
 
 kept = None
@@ -131,7 +131,7 @@ class Counter:
 
 def by_method(x):
     return Counter().count(x)
-'''
+"""
 NAMES = [
     *("plain", "in_place", "several", "inside", "deletes", "of_builtins", "by_import"),
     *("by_definition", "by_walrus", "by_handler", "by_match", "by_method"),

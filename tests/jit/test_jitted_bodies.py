@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.jit.host_program import HostProgram
 from fuzzing import arguments, jitted
 from fuzzing.known_faults import CHECK, JITTED

@@ -11,7 +11,7 @@ import pytest
 import alight
 from alight._core import guard
 from alight._src.adapt.foreground import FOREGROUND, ForegroundBudget
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.jit.call_phases import Phase
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.function_states import EXACT_KINDS

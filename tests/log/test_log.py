@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from alight._core import make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import Log, Site, eligible_elements, place_of
 from alight._src.plan.plan import Candidate, Decision, Estimate
 from alight.device import Reason

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from alight._src.ir.group import Group
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 from alight._src.measure import probes
 from alight._src.measure.fit import fit
 from alight._src.measure.points import points_of

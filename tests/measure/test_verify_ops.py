@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from alight._src.ir.group import Group
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.measure import verify_ops
 from alight.backends import registry
 from elementwise_cases import CASES

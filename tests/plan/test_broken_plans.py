@@ -16,13 +16,14 @@ import numpy as np
 import pytest
 
 from alight._core import Layout, make_layout
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.ir.well_formed import reach
 from alight._src.plan.check import plan_faults, read_once
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, Step, ViewStep, WriteStep
 from alight.device import Device, Support
 from graphs import Place, array_at, evaluate, random_graph, run_group, same
+from plan_facts import contents
 
 CPU = Device("cpu", "v", "n", "host", 1 << 34, True, Support(("numpy", "generated"), frozenset()))
 
@@ -229,7 +230,7 @@ def pointed(graph: Graph, plan: Plan, rng: random.Random) -> Plan | None:
         return None
     number = rng.choice(numbers)
     known = [n for n in before(graph, plan, index) if n != number]
-    alike = [n for n in known if graph.layout(n) is graph.layout(number)]
+    alike = [n for n in known if graph.layouts[n] is graph.layouts[number]]
     choice = alike if alike and rng.random() < 0.8 else known
     return with_step(plan, index, reading(step, number, rng.choice(choice)))
 
@@ -337,7 +338,7 @@ def test_a_breakage_that_changes_the_answer_is_refused(
             assert plan_faults(plan, graph) == [] and right(plan, inputs, wanted)
             for _ in range(4):
                 broken = breakage(graph, plan, rng) if len(plan.steps) > 1 else None
-                if broken is None or broken == plan:
+                if broken is None or contents(broken) == contents(plan):
                     continue
                 changes = not right(broken, inputs, wanted)
                 refused = bool(plan_faults(broken, graph))

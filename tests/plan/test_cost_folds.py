@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from alight._core import make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.measure import calibrate as calibration
 from alight._src.measure import probes
 from alight._src.measure.calibrate import Calibration

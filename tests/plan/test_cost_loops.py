@@ -10,8 +10,9 @@ import pytest
 
 import cost_profiles
 from alight._core import Layout, make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
 from alight._src.measure import probes, timing
 from alight._src.measure.fit import fit

@@ -17,9 +17,9 @@ from alight._src.codegen.common.gaps import unsupported
 from alight._src.codegen.common.keys import kernel_key
 from alight._src.codegen.common.loops import Schedule, nest
 from alight._src.codegen.llvm import object_code
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.nested import packed, plain, written_out
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from alight._src.plan.check import plan_faults
@@ -99,7 +99,7 @@ def test_one_kernel_has_the_bits_of_two(name: str, outer: str) -> None:
         for x, y in forms(dtype, n, k, d)[:: 3 if "exp" in names else 1]:
             for fold, axis in itertools.islice(folds, 1):
                 group = nested(x, y, names, fold, outer, axis)
-                assert written_out(group) is not None
+                assert group.form.flat is not None
                 with np.errstate(all="ignore"):
                     wanted = by_two(group, x, y, names, fold)
                 (actual,) = run(group, [x, y])
@@ -147,13 +147,14 @@ def test_a_record_is_read_whole_where_its_fields_are_side_by_side() -> None:
 
 def test_what_has_no_inner_fold_stays_as_it_is() -> None:
     x, y = values_for(F8, (50, 1, 3), 1), values_for(F8, (1, 70, 3), 2)
-    assert plain(inner(x, y, ("subtract",), "sum")) == inner(x, y, ("subtract",), "sum")
+    assert inner(x, y, ("subtract",), "sum").form.plain is None
     whole = nested(x, y, ("subtract",), "sum", "min", 1)
-    assert unsupported(whole) is not None and unsupported(plain(whole)) is None  # a device's gap
+    assert whole.form.plain is not None and unsupported(whole.form.plain) is None
+    assert unsupported(whole) is not None  # a device's gap
     far = values_for(F8, (1, 70, 17), 2)
-    assert written_out(nested_unchecked(values_for(F8, (50, 1, 17), 1), far, "sum")) is None
-    assert written_out(nested_unchecked(x, y, "var")) is None
-    assert written_out(nested_unchecked(x.astype("f2"), y.astype("f2"), "sum")) is None
+    assert nested_unchecked(values_for(F8, (50, 1, 17), 1), far, "sum").form.flat is None
+    assert nested_unchecked(x, y, "var").form.flat is None
+    assert nested_unchecked(x.astype("f2"), y.astype("f2"), "sum").form.flat is None
 
 
 def nested_unchecked(x: Array, y: Array, fold: str) -> Group:
@@ -167,8 +168,10 @@ def nested_unchecked(x: Array, y: Array, fold: str) -> Group:
 def test_bytes_are_counted_once_however_many_fields_they_hold() -> None:
     x, y = values_for(F8, (500, 1, 3), 1), values_for(F8, (1, 70, 3), 2)
     group = nested(x, y, ("subtract", "square"), "sum", "argmin", 1)
-    assert workload(packed(group)).bytes_read == x.nbytes + y.nbytes
-    assert workload(packed(group)).flops >= 500 * 70 * (3 + 3 + 2)
+    assert group.form.packed is not None
+    work = workload(group.form.packed)
+    assert work.bytes_read == x.nbytes + y.nbytes
+    assert work.flops >= 500 * 70 * (3 + 3 + 2)
 
 
 def labels_graph(n: int, k: int, d: int, live: bool = False, twice: bool = False) -> Graph:
@@ -202,7 +205,7 @@ def test_what_is_needed_elsewhere_is_a_step_of_its_own() -> None:
         plan = make_plan(graph, facts)
         assert plan_faults(plan, graph) == []
         assert len(launches(plan)) > 1
-        assert all(written_out(step.group) is None for step in launches(plan))
+        assert all(step.group.form.flat is None for step in launches(plan))
     # and so is what is as soon kept in a cache, or has no registers
     small, large = 100, _CACHED_BYTES // 8 // 40 + 1
     for n, k, d, steps in ((small, 40, 2, 2), (large, 40, 2, 1), (small, 8, _MOST + 1, 2)):
@@ -214,7 +217,7 @@ def test_the_sooner_of_both_forms_is_taken() -> None:
 
     def seconds(whole: float) -> Callable[..., Any]:
         return lambda group, device, name: at(
-            1.0 if name != "generated" else whole if written_out(group) else 1e-3
+            1.0 if name != "generated" else whole if group.form.flat else 1e-3
         )
 
     for whole, steps in ((1.5e-3, 1), (3e-3, 2)):

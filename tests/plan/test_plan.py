@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from alight._core import Layout, make_layout
-from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 from alight._src.plan.check import plan_faults
 from alight._src.plan.choose import group_key
@@ -185,7 +186,7 @@ def test_a_value_is_computed_again_only_for_more_than_the_least_gain(
 
     def moved(group: Group, device: str, implementation: str) -> Estimate | None:
         nbytes = sum(layout.nbytes for layout in group.graph.inputs)
-        nbytes += sum(group.graph.layout(n).nbytes for n in group.graph.outputs)
+        nbytes += sum(group.graph.layouts[n].nbytes for n in group.graph.outputs)
         return at(1e-6 + rate * nbytes) if implementation == "generated" else at(1.0)
 
     facts = replace(FACTS, force=("cpu", "generated"), estimate=moved)
@@ -806,7 +807,7 @@ def priced(**seconds: float | None) -> Facts:
         more = [seconds.get(name, 0.0) for name in ops]
         if None in more:
             return None
-        layouts = [*group.graph.inputs, *map(group.graph.layout, group.graph.outputs)]
+        layouts = [*group.graph.inputs, *(group.graph.layouts[o] for o in group.graph.outputs)]
         moved = 1e-11 * sum([layout.nbytes for layout in layouts])
         return at(10e-6 + moved + sum(filter(None, more)))
 

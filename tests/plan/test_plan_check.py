@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from alight._core import make_layout
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.plan import byte_sets, strided_runs
 from alight._src.plan.byte_sets import ByteSet, bytes_of
 from alight._src.plan.check import (
@@ -396,9 +396,9 @@ def test_memory_taken_from_an_operand_that_is_needed_is_refused() -> None:
             number = step.inputs[over[1]]
             if number < len(graph.inputs):
                 continue
-            layout = step.group.graph.layout(step.group.graph.outputs[over[0]])
+            layout = step.group.graph.layouts[step.group.graph.outputs[over[0]]]
             needed = number not in plan.dead[index] or number in graph.outputs
-            if needed or layout is not graph.layout(number):
+            if needed or layout is not graph.layouts[number]:
                 where = fault(changed(plan, index, replace(step, over=over)), graph)
                 assert where.startswith("step") or where == "at the end"
                 found += 1

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from alight._core import make_layout
-from alight._src.ir.group import Graph, Group
+from alight._src.ir.graph import Graph
+from alight._src.ir.group import Group
 from alight._src.ir.rewrite import rewrite
 from alight._src.plan import cost, place
 from alight._src.plan.place import make_plan

@@ -122,7 +122,7 @@ def roots(rig: Rig) -> int:
 
 def alight_op(name: str) -> Any:
     """Return an op of the table."""
-    from alight._src.ir.ops import OPS
+    from alight._src.ir.op_table import OPS
 
     return OPS[name]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from alight._src.codegen.common.source import group_gap
 from alight._src.ir.group import Group
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 from generated import DTYPES, Array, layouts, reduce_group, values_for
 from generated import run as on_host
 from reduction_cases import lacking, names_of, scan_group, scans_of, softmax

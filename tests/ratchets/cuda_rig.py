@@ -44,7 +44,7 @@ class Rig:
         self.backend.wait(event)
         results = []
         for number, made in zip(group.graph.outputs, event.buffers, strict=True):
-            layout = group.graph.layout(number)
+            layout = group.graph.layouts[number]
             order = sorted(range(layout.ndim), key=lambda i: -layout.strides[i])
             dense = np.empty([layout.shape[i] for i in order], layout.dtype)
             array = dense.transpose(np.argsort(order)) if layout.ndim else dense

@@ -12,8 +12,9 @@ import numpy as np
 
 from alight._core import Layout, make_layout
 from alight._src.codegen.common.gaps import unsupported
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.plan.cost import Profile, estimate
 from alight.device import Device
 

@@ -185,8 +185,8 @@ PLANNING = """
     import random, alight
     from alight._src.run import evaluate as runtime
     from alight._core import make_layout
-    from alight._src.ir.group import Graph, Node
-    from alight._src.ir.ops import OPS
+    from alight._src.ir.graph import Graph, Node
+    from alight._src.ir.op_table import OPS
     from alight._src.plan.place import make_plan
     from time import perf_counter
     import numpy as np

@@ -126,5 +126,5 @@ def test_lazy_reductions_are_one_step_that_writes_a_scalar(function: Any) -> Non
     for steps in (plan.steps, program.plan.steps):
         (step,) = steps
         assert isinstance(step, LaunchStep)
-        assert [step.group.graph.layout(n).shape for n in step.group.graph.outputs] == [()]
+        assert [step.group.graph.layouts[n].shape for n in step.group.graph.outputs] == [()]
     np.testing.assert_allclose(lazy, function(x, y), rtol=1e-14)

@@ -14,8 +14,9 @@ import pytest
 
 import alight
 from alight._core import make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.plan.access_pattern import Runs, runs_of
 from alight._src.plan.cost import Profile, Rates, estimate
 from alight._src.plan.curve import Curve, guess

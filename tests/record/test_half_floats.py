@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 import alight
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 
 SEED = 16
 _CALLS: dict[str, Callable[[Any], Any]] = {

@@ -126,7 +126,7 @@ def reused(command: Any, queue: Breaking) -> list[Any] | None:
     """A result in the memory of something else, and what is read next is that."""
     if not isinstance(command, Launch) or command.outputs != (None,):
         return None
-    layout = command.kernel.group.graph.layout(command.kernel.group.graph.outputs[0])
+    layout = command.kernel.group.graph.layouts[command.kernel.group.graph.outputs[0]]
     fit = [b for b in queue.buffers if b.data is not None and b.nbytes >= layout.nbytes]
     if not fit:
         return None

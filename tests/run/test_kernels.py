@@ -44,8 +44,8 @@ def _settled() -> Iterator[None]:
 def fresh_group(marker: float) -> Group:
     """Return a group whose structure no other test has."""
     from alight._core import make_layout
-    from alight._src.ir.group import Graph, GroupKind, Node
-    from alight._src.ir.ops import OPS
+    from alight._src.ir.graph import Graph, GroupKind, Node
+    from alight._src.ir.op_table import OPS
 
     layout = make_layout(np.dtype("float64"), (64,))
     nodes = []

@@ -27,7 +27,7 @@ import pytest
 import alight
 from alight import _core
 from alight._src.ir.op import Kind, Op
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.record import storage_io
 from alight._src.record.pending import pend

@@ -12,8 +12,9 @@ import pytest
 import alight
 from alight._core import make_layout
 from alight._src.base.cache_registry import Cache, forget
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.plan.block import SLOTS, chunk_rows, passing_rows, split
 from alight._src.plan.plan import Estimate

@@ -400,6 +400,7 @@ class Border:
     ``judge`` tells whose code something is, ``describe`` what objects of a class are; ``enter``
     gives what is handed over in place of a call's arguments and ``leave`` what is given back,
     ``give`` what is returned or stored; ``installed`` gives the border in another process.
+    ``stand_ins`` has what is called in the place of packages' functions that are ops, and
     ``inside`` gives what runs in place of the program's own function while `jit` records. There is
     no frame between who calls and what is called.
     """
@@ -407,6 +408,7 @@ class Border:
     slice: ClassVar[type]
     out: int
     inside: Callable[..., Any] | None
+    stand_ins: dict[Any, Callable[..., Any]] | None
     def __init__(
         self,
         judge: Callable[[Any], int],

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from alight._core import Data, Layout, Value, fresh_data, keep_bytes, make_layout, threads
 from alight._src.base.apart import whereabouts
 from alight._src.base.originals import np
-from alight._src.ir.group import Group, Node
-from alight._src.ir.inner import folded
-from alight._src.ir.ops import Kind
+from alight._src.ir.graph import Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import Kind
 from alight.backends.base import Command, Copy, Event, Launch, Operand
 from alight.backends.machine import (
     clear_floating_point_flags,
@@ -120,13 +120,13 @@ class NumpyKernel:
         kept = set(graph.outputs)
         last: dict[int, int] = {}
         uses: dict[int, list[Node]] = {}
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             for operand in node.operands:
                 last[operand] = number
                 uses.setdefault(operand, []).append(node)
         fresh: set[int] = set()  # results in memory of this kernel's own making
         self.steps: list[_Step] = []
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             dead = tuple({i for i in node.operands if last[i] == number and i not in kept})
             step = _Step(number, node, dead, None)
             # Transcendentals stay out of place: whether their vector loops take overlapping memory
@@ -137,7 +137,7 @@ class NumpyKernel:
                         i
                         for i in dead
                         if i in fresh
-                        and graph.layout(i) is node.layout
+                        and graph.layouts[i] is node.layout
                         and all(isinstance(n.op.reference, np.ufunc) for n in uses[i])
                     ),
                     None,
@@ -164,7 +164,7 @@ class NumpyKernel:
         return [
             owners.pop(number)
             if number in owners
-            else _copied(values[number], graph.layout(number))
+            else _copied(values[number], graph.layouts[number])
             for number in graph.outputs
         ]
 
@@ -191,7 +191,7 @@ class NumpyKernel:
             elif number in owners:
                 made.append(owners.pop(number))
             else:
-                made.append(_copied(values[number], graph.layout(number)))
+                made.append(_copied(values[number], graph.layouts[number]))
         return made
 
     def _computed(
@@ -276,7 +276,7 @@ class GeneratedKernel:
         addresses = [address_of(operand) for operand in inputs]
         for number, operand in zip(self.group.graph.outputs, outputs, strict=True):
             if operand is None:
-                data = fresh_data(self.group.graph.layout(number))
+                data = fresh_data(self.group.graph.layouts[number])
                 made.append(data)
                 addresses.append(data.address)
             else:
@@ -353,7 +353,7 @@ class HostBackend:
             return NumpyKernel(group)
         if implementation != "generated":
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
-        group = folded(group)
+        group = group.form.lowered or group
         from alight._src.codegen.llvm import compiled  # late: it loads the code generator
 
         kernel = compiled.here(group, schedule)
@@ -375,7 +375,7 @@ class HostBackend:
             return NumpyKernel(group)
         from alight._src.codegen.llvm import compiled
 
-        group = folded(group)
+        group = group.form.lowered or group
         return GeneratedKernel(group, compiled.load_object(group, schedule, data))
 
     def allocate(self, device: Device, nbytes: int, where: str = "device") -> Data:

@@ -17,6 +17,7 @@ typedef struct {
     PyObject *waiting; /* frames of the program that wait for a package's C code, and for how many calls */
     Py_ssize_t out; /* containers whose Arrays are exchanged for now */
     PyObject *inside; /* gives what runs in a function's place while `jit` records */
+    PyObject *stand_ins; /* what is called in the place of packages' functions that are ops */
 } Border;
 
 enum { UNKNOWN, STRAIGHT, FOREIGN, PASSES_ON, NOT_KEPT = 8 };
@@ -422,6 +423,11 @@ static PyObject *border_call(PyObject *object, PyObject *const *args, size_t nar
             verdict = foreign < 0 ? -1 : foreign ? FOREIGN + 16 : STRAIGHT;
         }
         if (verdict < 0) return NULL;
+        if (verdict == FOREIGN && PyFunction_Check(callee)) {
+            PyObject *ours = self->stand_ins == NULL ? NULL : PyDict_GetItemWithError(self->stand_ins, callee);
+            if (ours != NULL) return PyObject_Vectorcall(ours, args, nargs, kwnames);
+            if (PyErr_Occurred()) return NULL;
+        }
         if (verdict != STRAIGHT) return call_outside(self, callee, args, nargs, kwnames, verdict > 16);
         if (floors->traced > 0 && self->inside != NULL && self->inside != Py_None) {
             return call_inside(self, callee, args, nargs, kwnames);
@@ -631,6 +637,7 @@ static int border_traverse(Border *self, visitproc visit, void *arg)
     Py_VISIT(self->by_kind);
     Py_VISIT(self->waiting);
     Py_VISIT(self->inside);
+    Py_VISIT(self->stand_ins);
     return 0;
 }
 
@@ -650,6 +657,7 @@ static void border_dealloc(Border *self)
     Py_XDECREF(self->by_kind);
     Py_XDECREF(self->waiting);
     Py_XDECREF(self->inside);
+    Py_XDECREF(self->stand_ins);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -686,6 +694,7 @@ static PyGetSetDef border_properties[] = {
 
 static PyMemberDef border_members[] = {
     {"out", T_PYSSIZET, offsetof(Border, out), 0, "How many containers have ndarrays in place of their Arrays for now."},
+    {"stand_ins", T_OBJECT, offsetof(Border, stand_ins), 0, "A dict: what is called in the place of packages' functions."},
     {"inside", T_OBJECT, offsetof(Border, inside), 0, "What gives the function that runs in a function's place while `jit` records."},
     {NULL},
 };

@@ -17,7 +17,8 @@ from alight._src.adapt import planner_facts
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.config.policy import Policy
-from alight._src.ir.group import Graph, Group
+from alight._src.ir.graph import Graph
+from alight._src.ir.group import Group
 from alight._src.log.decisions import logger
 from alight._src.plan.cost import compile_seconds
 from alight._src.plan.place import make_plan

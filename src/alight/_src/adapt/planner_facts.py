@@ -16,7 +16,7 @@ from alight._src.base.at_exit import when_over
 from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
-from alight._src.ir.op import Kind
+from alight._src.ir.op import Kind, Origin
 from alight._src.store import default_store, digest
 from alight.backends import registry
 
@@ -138,16 +138,37 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
     if implementation != "generated":
         return None if device == HOST_DEVICE else _library_gap(registry.device(device), group)
     if device == HOST_DEVICE:
-        bring("alight._src.codegen.common.gaps")
-        from alight._src.codegen.common.gaps import unsupported
-        from alight._src.ir.inner import folded
-        from alight._src.ir.nested import plain
-
-        return unsupported(plain(folded(group)))
+        found = _unsupported()(group.form.lowered or group.form.plain or group)
+        return found or _doubt_of_programs_ops(group)
     where = registry.device(device)
     # Without a profile only who names it for all work gets it: nothing is started to be refused.
     asked = profile_of(where) is not None or current_policy().force is not None
     return _device_gap(where, group, asked)
+
+
+def _doubt_of_programs_ops(group: Group) -> str | None:
+    """Return why generated code of an op that the program declared is not used on the host, or
+    None: alight's own are compared with NumPy by its tests."""
+    nodes = [node for node in group.graph.nodes if node.op.origin is Origin.PROGRAM]
+    if not nodes:
+        return None
+    from alight._src.measure.verify_ops import doubt
+
+    where, layouts = registry.device(HOST_DEVICE), group.graph.layouts
+    for node in nodes:
+        dtypes = *[layouts[number].dtype for number in node.operands], node.layout.dtype
+        if reason := doubt(where, node.op, dtypes, node.attr("output", 0)):
+            return reason
+    return None
+
+
+@cache
+def _unsupported() -> Callable[[Group], str | None]:
+    """Return what tells why generated code cannot run a group, once that is needed."""
+    bring("alight._src.codegen.common.gaps")
+    from alight._src.codegen.common.gaps import unsupported
+
+    return unsupported
 
 
 def gap_on(where: Device, implementation: str, group: Group) -> str | None:
@@ -188,10 +209,9 @@ def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -
     # late: programs that stay on the host need neither
     bring("alight._src.codegen.common.source", "alight._src.measure.verify_ops")
     from alight._src.codegen.common.source import DIALECTS, gap, group_gap
-    from alight._src.ir.inner import folded
     from alight._src.measure.verify_ops import doubt
 
-    group = folded(group)
+    group = group.form.lowered or group
     graph, support = group.graph, where.support
     dialect = DIALECTS.get(support.dialect)
     most = where.limits.get("operands", math.inf)
@@ -200,7 +220,7 @@ def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -
     if reason := group_gap(support.dialect, group):
         return reason
     for node in graph.nodes:
-        dtypes = *[graph.layout(number).dtype for number in node.operands], node.layout.dtype
+        dtypes = *[graph.layouts[number].dtype for number in node.operands], node.layout.dtype
         reason = gap(dialect, node.op, dtypes) if dialect is not None else None
         if reason is None and verified and support.verified and node.op.kind is Kind.ELEMENTWISE:
             reason = doubt(where, node.op, dtypes, node.attr("output", 0), ask)

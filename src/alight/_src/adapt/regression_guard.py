@@ -18,8 +18,6 @@ from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.at_exit import when_over
 from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
-from alight._src.ir.group import same_bits
-from alight._src.plan.choose import host_implementation
 from alight._src.plan.plan import Decision, LaunchStep
 from alight._src.store import default_store, digest
 from alight.backends.registry import device
@@ -162,8 +160,8 @@ def guard_of(step: LaunchStep) -> RegressionGuard | None:
         return None
     if decision.reason is not Reason.CHEAPEST:
         return None
-    frozen = current_policy().reproducible and not same_bits(step.group)
-    own = host_implementation(step.group)
+    frozen = current_policy().reproducible and not step.group.form.same_bits
+    own = step.group.form.host_implementation
     for candidate in decision.candidates:
         if (candidate.device, candidate.implementation) == (HOST_DEVICE, own):
             numpys = candidate.estimate

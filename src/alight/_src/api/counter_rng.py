@@ -10,7 +10,7 @@ from alight._core import ArrayBase, View, make_layout
 from alight._src.base.at_fork import renewed
 from alight._src.base.originals import np
 from alight._src.ir.op import Op
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.record.conversions import astype
 from alight._src.record.numpy_fallback import wrap
 from alight._src.record.pending import (

@@ -266,7 +266,7 @@ def _group(group: Group, decision: Decision) -> Row:
         "elements": decision.elements,
         # numbers go along with a launch
         "inputs": [layout.nbytes for layout in group.graph.inputs if layout.ndim],
-        "outputs": [group.graph.layout(number).nbytes for number in group.graph.outputs],
+        "outputs": [group.graph.layouts[number].nbytes for number in group.graph.outputs],
         "places": places,
     }
 

@@ -11,7 +11,7 @@ from alight._src.ir.op import FlagsRaised, Kind, Warns
 from alight.backends.machine import CATEGORY
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
 
 # What generated code raises where NumPy says in words that there was no number.
 OF_WORDS = frozenset(("invalid",))
@@ -21,7 +21,7 @@ _PLAIN = frozenset("?bBhHiIlLqQfd")
 
 def may_raise(graph: Graph, node: Node) -> frozenset[str]:
     """Return the categories that NumPy may warn of when it computes a node."""
-    layouts = [node.layout, *[graph.layout(number) for number in node.operands]]
+    layouts = [node.layout, *[graph.layouts[number] for number in node.operands]]
     kinds = {layout.dtype.char for layout in layouts}
     if is_quiet(graph, node):
         return frozenset()
@@ -35,7 +35,7 @@ def may_raise(graph: Graph, node: Node) -> frozenset[str]:
 def is_quiet(graph: Graph, node: Node) -> bool:
     """Tell whether a node raises no flags, whatever its operands."""
     dtype, flags = node.layout.dtype, node.op.flags
-    dtypes = [graph.layout(operand).dtype for operand in node.operands]
+    dtypes = [graph.layouts[operand].dtype for operand in node.operands]
     match flags:
         case FlagsRaised.LIKE_NUMPY:
             return dtype.kind in "biu"  # whole numbers wrap around

@@ -25,7 +25,7 @@ from alight.backends.machine import (
 
 if TYPE_CHECKING:
     from alight._core import Value
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
 
 
 def listening(categories: frozenset[str], heard: list[str]) -> np.errstate:

@@ -23,7 +23,7 @@ from alight.backends.machine import CATEGORY
 
 if TYPE_CHECKING:
     from alight._core import Value
-    from alight._src.ir.group import Graph
+    from alight._src.ir.graph import Graph
 
 __all__ = ["AlreadyShown", "NodeCategories", "was_shown"]
 

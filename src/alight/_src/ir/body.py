@@ -23,7 +23,8 @@ T's width), ``R`` (of the result), ``F`` (of the parts of x, if it is complex). 
 Functions written in the language (those of ``ir.maths``; one whose name ends in ``_float32`` is
 taken for single floats) are called by name and put in place; ``a, b = name(...)`` takes what one
 with two results gives. ``apart.name(...)`` is a call of
-one that is kept out of line, for what is seldom needed. ``poly.name(z)`` is a polynomial,
+one that is kept out of line, for what is seldom needed, and ``wide.name(...)`` one in float64,
+whose result is rounded. ``poly.name(z)`` is a polynomial,
 ``where(c, poly.name, poly.other)(z)`` one of two, whose coefficients are chosen; ``k.name`` is a
 constant in the format of T, ``table.name(i)`` an element of a table.
 """
@@ -41,6 +42,7 @@ from itertools import zip_longest
 from typing import Any
 
 from alight._src.base import parsing
+from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.maths import FUNCTIONS
 from alight._src.ir.maths.coefficients import CONSTANTS, POLYNOMIALS, TABLES
@@ -123,8 +125,11 @@ def _definitions() -> dict[str, str]:
 
 def _parsed(text: str) -> list[ast.stmt]:
     """Return the statements of a text."""
-    with parsing.lock:
-        return ast.parse(text).body
+    try:
+        with parsing.lock:
+            return ast.parse(text).body
+    except failures(SyntaxError) as error:
+        raise ValueError(f"body {text!r}: {error.msg}. Fix: correct the op's body.") from None
 
 
 @cache
@@ -152,6 +157,18 @@ def choose(body: str | Mapping[str, str] | None, operands: tuple[str, ...]) -> s
         if key in body:
             return body[key]
     return body.get("float32") if operands[0] == "float16" else None
+
+
+def operands_named(text: str) -> int:
+    """Return how many operands a body needs: up to the last of x, y and z that it names before it
+    gives that another value."""
+    needed: set[str] = set()
+    own: set[str] = set()
+    for line in _parsed("\n".join(s.strip() for s in text.strip().splitlines())):
+        names = [node for node in ast.walk(line) if isinstance(node, ast.Name)]
+        needed |= {node.id for node in names if isinstance(node.ctx, ast.Load)} - own
+        own |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return max(("xyz".index(name) + 1 for name in needed & set("xyz")), default=0)
 
 
 def resolved(
@@ -446,6 +463,12 @@ class _Typing:
             given = tuple(a.dtype for a in args)
             body = f"{name}({', '.join('xyz'[: len(args)])})"
             return Expr("apart", args, self.real, (name, typed(body, given, (self.real,))))
+        if space == "wide" and _function(name, "float64") is not None:
+            args = tuple(self.want(t, self.real, node) for t in terms)
+            wide = tuple(Expr("cast", (a,), "float64") for a in args)
+            body = f"{name}({', '.join('xyz'[: len(args)])})"
+            (tree,) = _Typing(body, wide, ("float64",)).run()
+            return Expr("cast", (tree,), self.real)
         raise self.bad(node, "unknown call")
 
     def polynomial(self, coefficients: tuple[float, ...], term: _Term, node: ast.AST) -> Expr:

@@ -10,15 +10,14 @@ import enum
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
 from alight._core import make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node, reduced_axes
-from alight._src.ir.ops import Kind
+from alight._src.ir.graph import Graph, Node
+from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK, MOMENTS
 
-__all__ = ["CrossSection", "Role", "cross_section", "fault", "uneven", "visits"]
+__all__ = ["CrossSection", "Role", "cross_section", "visits"]
 
 
 class Role(enum.StrEnum):
@@ -39,6 +38,12 @@ class CrossSection:
     pitch: int
     roles: tuple[Role, ...]
 
+    def uneven(self, threads: int) -> float:
+        """Return how much longer the thread with the most rows has than an equal share of them
+        takes: chunks of rows stay together."""
+        chunks = -(-self.rows // CHUNK)
+        return max(1.0, -(-chunks // threads) * CHUNK * threads / self.rows)
+
 
 # Of folds down the columns the levels of the counter are kept for all columns at once, on the stack
 # of a thread, which may be 512 KiB: a third of it.
@@ -55,10 +60,8 @@ _EXACT = frozenset(
 _ROUNDED = frozenset(("add", "multiply"))
 
 
-@lru_cache(256)  # a plan asks several times for each of its groups
-def cross_section(group: Group) -> CrossSection | str:
+def cross_section(graph: Graph) -> CrossSection | str:
     """Return how a crossed group goes through memory, or why it cannot be one visit."""
-    graph = group.graph
     if len(graph.inputs) != 1 or any(n.op.kind is not Kind.REDUCTION for n in graph.nodes):
         return "rows and columns of one array are folded in one visit, as they lie in memory"
     if any(node.operands != (0,) for node in graph.nodes):
@@ -66,7 +69,7 @@ def cross_section(group: Group) -> CrossSection | str:
     layout = graph.inputs[0]
     axes = [i for i, n in enumerate(layout.shape) if n != 1]
     axes.sort(key=lambda i: -abs(layout.strides[i]))
-    folded = [frozenset(reduced_axes(node, layout.ndim)) & set(axes) for node in graph.nodes]
+    folded = [frozenset(graph.axes[n]) & set(axes) for n, _ in graph.numbered]
     some = next((f for f in folded if f != set(axes) and f), None)
     if some is None or not layout.size:
         return "no fold of rows meets one of columns"
@@ -93,11 +96,11 @@ def cross_section(group: Group) -> CrossSection | str:
             return "rows are no runs in memory, equally far apart"
     if steps[inner[-1]] != layout.itemsize:
         return "the elements of a row are not next to one another"
-    for node, role in zip(graph.nodes, roles, strict=True):
+    for (number, node), role in zip(graph.numbered, roles, strict=True):
         if (reason := _bad_fold(node, role)) is not None:
             return reason
         kept = {Role.ALONG: outer, Role.DOWN: inner, Role.WHOLE: []}[role]
-        if not _dense(node, layout.ndim, kept):
+        if not _dense(node, layout.ndim, graph.axes[number], kept):
             return f"{node.op.name}: its results do not lie in the order of what is folded"
     rows = prod(layout.shape[i] for i in outer)
     width = prod(layout.shape[i] for i in inner)
@@ -125,10 +128,10 @@ def _bad_fold(node: Node, role: Role) -> str | None:
     return None
 
 
-def _dense(node: Node, ndim: int, kept: list[int]) -> bool:
+def _dense(node: Node, ndim: int, folded: tuple[int, ...], kept: list[int]) -> bool:
     """Tell whether the results lie one after another, in the order of the axes kept."""
     layout = node.layout
-    left = [i for i in range(ndim) if node.attr("keepdims") or i not in reduced_axes(node, ndim)]
+    left = [i for i in range(ndim) if node.attr("keepdims") or i not in folded]
     step = layout.itemsize
     for axis in reversed(kept):
         place = left.index(axis)
@@ -138,41 +141,26 @@ def _dense(node: Node, ndim: int, kept: list[int]) -> bool:
     return True
 
 
-def visits(group: Group, rows: int) -> Iterator[tuple[Group, float]]:
-    """Yield the folds along each of the axes as groups of their own, and how often each runs: the
-    first goes over all that is read, the others again and again over so many rows."""
-    found = cross_section(group)
-    assert isinstance(found, CrossSection)
-    graph = group.graph
+def visits(
+    graph: Graph, section: CrossSection, rows: int
+) -> Iterator[tuple[Graph, tuple[int, ...], float]]:
+    """Yield the folds along each of the axes as graphs of their own, with their shapes, and how
+    often each runs: the first goes over all that is read, the others again and again over so many
+    rows."""
     layout = graph.inputs[0]
     order = (Role.ALONG, Role.WHOLE, Role.DOWN)
     first = True
     for role in order:
-        nodes = [n for n, own in zip(graph.nodes, found.roles, strict=True) if own is role]
+        nodes = [n for n, own in zip(graph.nodes, section.roles, strict=True) if own is role]
         if not nodes:
             continue
-        count = found.rows if first else min(rows, found.rows)
-        whole = make_layout(layout.dtype, (count, found.width), (found.pitch, layout.itemsize))
+        count = section.rows if first else min(rows, section.rows)
+        whole = make_layout(layout.dtype, (count, section.width), (section.pitch, layout.itemsize))
         axes = {Role.ALONG: (1,), Role.DOWN: (0,), Role.WHOLE: (0, 1)}[role]
-        shape = {Role.ALONG: (count,), Role.DOWN: (found.width,), Role.WHOLE: ()}[role]
+        shape = {Role.ALONG: (count,), Role.DOWN: (section.width,), Role.WHOLE: ()}[role]
         own_nodes = tuple(
             Node(n.op, (0,), (("axis", axes),), make_layout(n.layout.dtype, shape)) for n in nodes
         )
         part = Graph((whole,), own_nodes, tuple(range(1, 1 + len(nodes))))
-        yield Group(GroupKind.REDUCE, part, whole.shape), 1.0 if first else found.rows / count
+        yield part, whole.shape, 1.0 if first else section.rows / count
         first = False
-
-
-def uneven(group: Group, threads: int) -> float:
-    """Return how much longer the thread with the most rows has than an equal share of them takes:
-    chunks of rows stay together."""
-    found = cross_section(group)
-    assert isinstance(found, CrossSection)
-    chunks = -(-found.rows // CHUNK)
-    return max(1.0, -(-chunks // threads) * CHUNK * threads / found.rows)
-
-
-def fault(group: Group) -> str | None:
-    """Return why a group is no crossed one, or None."""
-    found = cross_section(group)
-    return found if isinstance(found, str) else None

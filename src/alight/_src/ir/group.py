@@ -1,87 +1,107 @@
-"""Programs and fusion groups: what is computed, in numbers instead of objects."""
+"""Fusion groups: values that run as one, and what is asked of them again and again."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
+from alight._src.ir.crossed import CrossSection, cross_section
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.inner import Sides, as_reduction, sides_of
+from alight._src.ir.nested import Flat, packed, written_out
 from alight._src.ir.op import Kind
+from alight._src.ir.rolls import Rolled, as_copies, without_rolls
 
-if TYPE_CHECKING:
-    from alight._core import Layout
-    from alight._src.ir.ops import Op
-
-Attrs = tuple[tuple[str, Any], ...]
+__all__ = ["Group", "GroupForm", "one_per_result", "one_per_row"]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One use of an op: operands are value numbers; elementwise operands broadcast as in NumPy and
-    already have the dtypes of the op's loop; ``attrs`` are the keyword arguments of the op's
-    reference."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Values that run as one kernel or library call. ``shape`` is the iteration space: every
+    elementwise node has it or broadcasts to it; in a REDUCE group it is the shape before the
+    reduction. ``form`` is what follows from that. A group equals itself: what is known of one is
+    found by identity, and of those of one graph that are alike there is one."""
 
-    op: Op
-    operands: tuple[int, ...]
-    attrs: Attrs
-    layout: Layout
-
-    def attr(self, name: str, default: Any = None) -> Any:
-        """Return the attribute of that name."""
-        for key, value in self.attrs:
-            if key == name:
-                return value
-        return default
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """A list of nodes in an order in which they can run. Values 0 … len(inputs)-1 are the inputs,
-    the value of ``nodes[i]`` is ``len(inputs) + i``."""
-
-    inputs: tuple[Layout, ...]
-    nodes: tuple[Node, ...]
-    outputs: tuple[int, ...]
-    _layouts: tuple[Layout, ...] = field(init=False, repr=False, compare=False)
+    kind: GroupKind
+    graph: Graph
+    shape: tuple[int, ...] = ()
+    form: GroupForm = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        layouts = (*self.inputs, *[node.layout for node in self.nodes])
-        object.__setattr__(self, "_layouts", layouts)  # planning asks for each of them many times
-
-    def layout(self, number: int) -> Layout:
-        """Return the layout of a value."""
-        return self._layouts[number]
-
-    def numbered(self) -> Iterator[tuple[int, Node]]:
-        """Yield each node with the number of its value."""
-        return enumerate(self.nodes, len(self.inputs))
-
-    def __str__(self) -> str:
-        lines = [f"%{i}: {layout!r} = input" for i, layout in enumerate(self.inputs)]
-        for number, node in self.numbered():
-            attrs = "".join(f", {k}={v}" for k, v in node.attrs)
-            operands = ", ".join(f"%{i}" for i in node.operands)
-            lines.append(f"%{number}: {node.layout!r} = {node.op.name}({operands}{attrs})")
-        lines.append("return " + ", ".join(f"%{i}" for i in self.outputs))
-        return "\n".join(lines)
+        object.__setattr__(self, "form", form_of(self.kind, self.graph, self.shape))
 
 
-class GroupKind(enum.StrEnum):
-    """How the values of a group run as one."""
+@dataclass(frozen=True, slots=True)
+class GroupForm:
+    """What planning, predicting and generating code ask of a group, worked out where it is made.
 
-    LOOP = "loop"  # elementwise nodes over one iteration shape
-    REDUCE = "reduce"  # one or more reductions over the same axes, with their elementwise producers
-    # reductions over the same axes, with elementwise nodes over the whole shape or over what the
-    # reductions leave of it: made of inputs or of the reductions' results
-    ROWWISE = "rowwise"
-    # scans along one axis, with elementwise nodes over the same shape that make their elements or
-    # are made of their results
-    SCAN = "scan"
-    CROSSED = "crossed"  # reductions of the rows and of the columns of one input (``ir.crossed``)
-    LIBRARY = (
-        "library"  # one node, run by its reference or a device library's function of that name
-    )
+    ``reductions`` and ``scans`` are its nodes of these kinds, and ``axes`` those that the first of
+    them goes along, sorted; ``beside`` are the values over the shape that the reductions leave (see
+    `one_per_result`; None where one of them meets another shape). ``product``: it is a sum of
+    products and nothing else; ``same_bits``: its kernel gives NumPy's bits by the table's bounds;
+    ``library``: no code of ours can be a kernel of it; ``host_implementation`` is what NumPy's own
+    code for it is called: a library where that is BLAS, LAPACK, an FFT or a sort.
+
+    The others are None where there is nothing of the kind. ``lowered`` are the sums of products
+    that a library's product is, of ``sides`` where it is one of matrices. ``flat`` is what a group
+    is with its inner folds written out, ``plain`` the group of that, ``packed`` the one by which it
+    is predicted. ``rolled`` is a loop with its rolls as inputs, ``copied`` the group with copies in
+    their place, which takes as long. ``section`` is how a crossed group goes through memory; where
+    it cannot in one visit, ``fault`` says why.
+    """
+
+    reductions: tuple[Node, ...]
+    scans: tuple[Node, ...]
+    axes: tuple[int, ...]
+    beside: frozenset[int] | None
+    product: bool
+    same_bits: bool
+    library: bool = False
+    host_implementation: str = "numpy"
+    lowered: Group | None = None
+    sides: Sides | None = None
+    flat: Flat | None = None
+    plain: Group | None = None
+    packed: Group | None = None
+    rolled: Rolled | None = None
+    copied: Group | None = None
+    section: CrossSection | None = None
+    fault: str | None = None
+
+
+def form_of(kind: GroupKind, graph: Graph, shape: tuple[int, ...]) -> GroupForm:
+    """Return what is asked of a group of that kind."""
+    if kind is GroupKind.LIBRARY:
+        form = _BY_NAME if graph.nodes[0].op.kind is Kind.LIBRARY else _BY_NUMPY
+        made = as_reduction(graph)
+        if made is None:
+            return form
+        lowered = Group(GroupKind.REDUCE, *made)
+        return replace(form, library=False, lowered=lowered, sides=sides_of(*made))
+    layouts, ndim = graph.layouts, len(shape)
+    reductions = tuple([node for node in graph.nodes if node.op.kind is Kind.REDUCTION])
+    scans = tuple([node for node in graph.nodes if node.op.kind is Kind.SCAN])
+    exact = all([node.op.ulp == 0 and node.op.bound is None for node in graph.nodes])
+    over = [layouts[node.operands[0]].ndim for node in reductions]
+    folded = zip(graph.axes.values(), over, strict=True)
+    axes = next((axes for axes, n in folded if n <= ndim), ())
+    names = [node.op.name for node in graph.nodes]
+    form = GroupForm(reductions, scans, axes, frozenset(), names == ["multiply", "sum"], exact)
+    if kind is GroupKind.CROSSED:
+        section = cross_section(graph)
+        if isinstance(section, str):
+            return replace(form, fault=section)
+        return replace(form, section=section)
+    if kind is GroupKind.LOOP and graph.rolls:
+        copied = Group(kind, as_copies(graph), shape)
+        return replace(form, rolled=without_rolls(graph), copied=copied)
+    if kind is not GroupKind.REDUCE and kind is not GroupKind.ROWWISE:
+        return form
+    flat = written_out(graph, shape) if any([n > ndim for n in over]) else None
+    if flat is None:
+        return replace(form, beside=one_per_result(graph, shape, axes))
+    plain = Group(kind, flat.graph, shape)
+    return replace(form, flat=flat, plain=plain, packed=Group(kind, packed(graph, flat), shape))
 
 
 def one_per_row(shape: tuple[int, ...], over: tuple[int, ...], axes: tuple[int, ...]) -> bool:
@@ -112,7 +132,7 @@ def one_per_result(
         node = graph.nodes[number - first]
         if node.op.kind is Kind.REDUCTION:
             others.update(node.operands)
-            if not node.attr("keepdims"):
+            if node.layout.ndim < len(shape):  # without keepdims
                 found.add(number)
         elif found.isdisjoint(node.operands):
             others.update(node.operands)
@@ -120,34 +140,12 @@ def one_per_result(
             if node.layout.shape != left:
                 return None
             found.add(number)
-            beside.update(o for o in node.operands if graph.layout(o).size != 1)
+            beside.update(o for o in node.operands if graph.layouts[o].size != 1)
     own = set(inside)
     if others & (found | beside) or (beside & own) - found:
         return None
     return frozenset(found | beside)
 
 
-def reduced_axes(node: Node, ndim: int) -> tuple[int, ...]:
-    """Return the axes a reduction folds, sorted; None means all, as in NumPy."""
-    axis = node.attr("axis")
-    if axis is None:
-        return tuple(range(ndim))
-    return tuple(sorted(axis)) if isinstance(axis, tuple) else (axis,)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Values that run as one kernel or library call. ``shape`` is the iteration space: every
-    elementwise node has it or broadcasts to it; in a REDUCE group it is the shape before the
-    reduction."""
-
-    kind: GroupKind
-    graph: Graph
-    shape: tuple[int, ...] = field(default=())
-
-
-def same_bits(group: Group) -> bool:
-    """Tell whether a group's kernel gives NumPy's bits by the table's bounds."""
-    return group.kind is not GroupKind.LIBRARY and all(
-        node.op.ulp == 0 and node.op.bound is None for node in group.graph.nodes
-    )
+_BY_NUMPY = GroupForm((), (), (), frozenset(), False, False, library=True)
+_BY_NAME = replace(_BY_NUMPY, host_implementation="library")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alight._core import make_layout
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import OPS
 
 if TYPE_CHECKING:
     from alight._core import Layout
 
-__all__ = ["Sides", "folded", "is_product", "sides_of"]
+__all__ = ["Sides", "as_reduction", "sides_of"]
 
 # Of real floats and integers all of these add up products of two elements each; NumPy multiplies
 # half floats as single ones.
@@ -40,17 +39,14 @@ class Sides(NamedTuple):
     along: tuple[bool, bool]
 
 
-def sides_of(group: Group) -> Sides | None:
-    """Return the sides of a product of matrices that generated code folds; None of other groups,
-    and where one of the two is a vector."""
-    made = folded(group)
-    if group.kind is not GroupKind.LIBRARY or made is group:
-        return None
-    views = [made.graph.layout(i) for i in made.graph.nodes[0].operands]
-    ndim, kept = len(made.shape), made.graph.nodes[-1].layout.ndim
+def sides_of(graph: Graph, shape: tuple[int, ...]) -> Sides | None:
+    """Return the sides of a product of matrices, given as sums of products over a shape; None where
+    one of the two is a vector."""
+    views = [graph.layouts[i] for i in graph.nodes[0].operands]
+    ndim, kept = len(shape), graph.nodes[-1].layout.ndim
     lengths = {"both": 1, "m": 1, "n": 1}
     nearest: list[tuple[float, bool]] = [(math.inf, True)] * 2
-    for axis, length in enumerate(made.shape):
+    for axis, length in enumerate(shape):
         steps = [abs(view.strides[axis]) * (view.shape[axis] > 1) for view in views]
         if axis < kept:
             name = "both" if all(steps) else "m" if steps[0] else "n"
@@ -58,43 +54,32 @@ def sides_of(group: Group) -> Sides | None:
         for own, step in enumerate(steps):
             if step:
                 nearest[own] = min(nearest[own], (step, axis >= kept))
-    k = math.prod(made.shape[kept:ndim])
+    k = math.prod(shape[kept:ndim])
     if lengths["m"] == 1 or lengths["n"] == 1:
         return None
     along = nearest[0][1], nearest[1][1]
     return Sides(lengths["both"], lengths["m"], k, lengths["n"], along)
 
 
-def is_product(group: Group) -> bool:
-    """Tell whether a group is a sum of products and nothing else."""
-    return [node.op.name for node in group.graph.nodes] == ["multiply", "sum"]
-
-
-def folded(group: Group) -> Group:
+def as_reduction(graph: Graph) -> tuple[Graph, tuple[int, ...]] | None:
     """Return the sums of products that a product of two arrays of one dtype, floats or integers,
-    is; any other group as it is.
+    is, and the shape that they go over; None of any other graph.
 
     The error of floats is that of the sum and half an ulp of each product, which is less than BLAS
     promises; the bits may be others.
     """
-    if group.kind is not GroupKind.LIBRARY or group.graph.nodes[0].op.name not in _NAMES:
-        return group
-    return _folded(group)
-
-
-@lru_cache(256)  # a plan asks several times for each of its groups
-def _folded(group: Group) -> Group:
-    graph = group.graph
     node = graph.nodes[0]
+    if node.op.name not in _NAMES:
+        return None
     dtype = node.layout.dtype
-    operands = [graph.layout(i) for i in node.operands]
+    operands = [graph.layouts[i] for i in node.operands]
     if dtype.char not in _DTYPES or {dtype} != {layout.dtype for layout in operands}:
-        return group
+        return None
     if len(operands) != 2 or not all(layout.size for layout in operands):
-        return group
+        return None
     axes = _axes(node, *(layout.ndim for layout in operands))
     if axes is None:
-        return group
+        return None
     *names, kept = axes
     lengths: dict[Any, int] = {}
     for own, layout in zip(names, operands, strict=True):
@@ -103,13 +88,13 @@ def _folded(group: Group) -> Group:
     summed = [name for name in names[0] if name in names[1] and name not in kept]
     every = (*kept, *summed)
     if not summed or len(every) != len(lengths):
-        return group
+        return None
     views = [_spread(*pair, every) for pair in zip(operands, names, strict=True)]
     inputs = dict(zip(node.operands, views, strict=True))
     if tuple([lengths[name] for name in kept]) != node.layout.shape or (
         [inputs[i] for i in node.operands] != views
     ):
-        return group  # one array in two views would be two inputs
+        return None  # one array in two views would be two inputs
     shape = tuple([lengths[name] for name in every])
     count = len(graph.inputs)
     along = tuple(range(len(kept), len(every)))
@@ -117,8 +102,7 @@ def _folded(group: Group) -> Group:
         Node(OPS["multiply"], node.operands, (), make_layout(dtype, shape)),
         Node(OPS["sum"], (count,), (("axis", along), ("keepdims", False)), node.layout),
     )
-    whole = Graph(tuple([inputs[i] for i in range(count)]), nodes, (count + 1,))
-    return Group(GroupKind.REDUCE, whole, shape)
+    return Graph(tuple([inputs[i] for i in range(count)]), nodes, (count + 1,)), shape
 
 
 def _spread(layout: Layout, own: tuple[Any, ...], every: tuple[Any, ...]) -> Layout:

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from alight._core import make_layout
 from alight._src.base.originals import np
-from alight._src.ir.group import Graph, Group, GroupKind, Node, reduced_axes
+from alight._src.ir.graph import Graph, Node, reduced_axes
 from alight._src.ir.op import OPS, Kind, Op
 from alight._src.ir.table_reduction import LANES
 
-__all__ = ["Flat", "goes_forward", "innermost", "packed", "plain", "tree", "written_out"]
+__all__ = ["Flat", "goes_forward", "innermost", "packed", "tree", "written_out"]
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -60,60 +60,37 @@ def innermost(op: Op) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """A group without its inner folds. ``sources`` says for each input which one of the original
-    group's it lies in, ``places`` at which index along the inner axis, and ``steps``, for each of
+    """A graph without its inner folds. ``sources`` says for each input which one of the original
+    graph's it lies in, ``places`` at which index along the inner axis, and ``steps``, for each of
     the original inputs, how many bytes are from one index to the next."""
 
-    group: Group
+    graph: Graph
     sources: tuple[int, ...]
     places: tuple[int, ...]
     steps: tuple[int, ...]
 
 
-def written_out(group: Group) -> Flat | None:
-    """Return a group with its inner folds as elementwise nodes, None where it has none."""
-    if group.kind is not GroupKind.REDUCE and group.kind is not GroupKind.ROWWISE:
-        return None
-    graph, ndim = group.graph, len(group.shape)
-    for node in graph.nodes:
-        if node.op.kind is Kind.REDUCTION and graph.layout(node.operands[0]).ndim > ndim:
-            return _written_out(group)
-    return None
-
-
-def plain(group: Group) -> Group:
-    """Return a group without inner folds, any other as it is."""
-    found = written_out(group)
-    return group if found is None else found.group
-
-
-@lru_cache(256)  # a plan asks several times for each of its groups
-def packed(group: Group) -> Group:
-    """Return a group without inner folds as it is to be predicted: what an index of the inner axis
+def packed(graph: Graph, flat: Flat) -> Graph:
+    """Return a graph without inner folds as it is to be predicted: what an index of the inner axis
     has is beside what its other places have, since records are read whole."""
-    found = written_out(group)
-    if found is None:
-        return group
-    graph = found.group.graph
     inputs = []
-    for layout, source, number in zip(graph.inputs, found.sources, found.places, strict=True):
-        count = group.graph.inputs[source].shape[-1] if number >= 0 else 1
-        whole = found.steps[source] == layout.itemsize
+    for layout, source, number in zip(flat.graph.inputs, flat.sources, flat.places, strict=True):
+        count = graph.inputs[source].shape[-1] if number >= 0 else 1
+        whole = flat.steps[source] == layout.itemsize
         strides = [s // count if whole else s for s in layout.strides]
         inputs.append(make_layout(layout.dtype, layout.shape, tuple(strides)))
-    alike = Graph(tuple(inputs), graph.nodes, graph.outputs)
-    return Group(group.kind, alike, group.shape)
+    return Graph(tuple(inputs), flat.graph.nodes, flat.graph.outputs)
 
 
-@lru_cache(256)
-def _written_out(group: Group) -> Flat | None:
-    graph, shape = group.graph, group.shape
+def written_out(graph: Graph, shape: tuple[int, ...]) -> Flat | None:
+    """Return a graph over a shape with its inner folds as elementwise nodes, None where it has none
+    that can be."""
     first = len(graph.inputs)
-    depth = {n: graph.layout(n).ndim > len(shape) for n in range(first + len(graph.nodes))}
-    inner = [graph.layout(n) for n in depth if n >= first and depth[n]]
+    depth = {n: graph.layouts[n].ndim > len(shape) for n in range(first + len(graph.nodes))}
+    inner = [graph.layouts[n] for n in depth if n >= first and depth[n]]
     lengths = {layout.shape for layout in inner}
     lengths |= {
-        graph.layout(n.operands[0]).shape
+        graph.layouts[n.operands[0]].shape
         for n in graph.nodes
         if n.op.kind is Kind.REDUCTION and depth[n.operands[0]]
     }
@@ -128,11 +105,11 @@ def _written_out(group: Group) -> Flat | None:
         or set(graph.outputs) & {n for n, deep in depth.items() if deep}
     ):
         return None
-    both = set.intersection(*_inner_reads(group))
-    if any(n < first and graph.layout(n).ndim for n in both):
+    both = set.intersection(*_inner_reads(graph, len(shape)))
+    if any(n < first and graph.layouts[n].ndim for n in both):
         return None  # it broadcasts to either shape in another way
-    work = _Work(group, count)
-    for number, node in graph.numbered():
+    work = _Work(graph, shape, count)
+    for number, node in graph.numbered:
         deep = [depth[o] for o in node.operands]
         if node.op.kind is Kind.REDUCTION and deep[0]:
             if not _can(graph, node, len(shape)):
@@ -150,7 +127,7 @@ def _written_out(group: Group) -> Flat | None:
 
 
 def _can(graph: Graph, node: Node, ndim: int) -> bool:
-    operand = graph.layout(node.operands[0])
+    operand = graph.layouts[node.operands[0]]
     plainly = len(node.operands) == 1 and node.attr("initial") is None and not node.attr("where")
     same = operand.dtype == node.layout.dtype and operand.dtype.char in "fd"
     last = node.layout.ndim == ndim and reduced_axes(node, ndim + 1) == (ndim,)
@@ -158,30 +135,29 @@ def _can(graph: Graph, node: Node, ndim: int) -> bool:
     return innermost(node.op) and plainly and same and last and ordered
 
 
-def _inner_reads(group: Group) -> tuple[set[int], set[int]]:
+def _inner_reads(graph: Graph, ndim: int) -> tuple[set[int], set[int]]:
     """Return what nodes over the inner shape read, and what those over the outer one do."""
-    graph, ndim = group.graph, len(group.shape)
     inner: set[int] = set()
     outer: set[int] = set()
     for node in graph.nodes:
-        over = graph.layout(node.operands[0]) if node.op.kind is Kind.REDUCTION else node.layout
+        over = graph.layouts[node.operands[0]] if node.op.kind is Kind.REDUCTION else node.layout
         (inner if over.ndim > ndim else outer).update(node.operands)
     return inner, outer
 
 
 class _Work:
-    """The nodes that a group without inner folds has. Values that move along the inner axis have a
+    """The nodes that a graph without inner folds has. Values that move along the inner axis have a
     number for each index of it."""
 
-    def __init__(self, group: Group, count: int) -> None:
-        self.group = group
+    def __init__(self, graph: Graph, shape: tuple[int, ...], count: int) -> None:
+        self.graph = graph
+        self.shape = shape
         self.count = count
-        graph = group.graph
         self.inputs: list[Layout] = []
         self.sources: list[int] = []
         self.places: list[int] = []
         steps = []
-        inner = _inner_reads(group)[0]
+        inner = _inner_reads(graph, len(shape))[0]
         self.numbers: dict[int, list[int]] = {}
         for source, layout in enumerate(graph.inputs):
             # against the inner shape an input of fewer axes has its last along the inner one
@@ -216,7 +192,7 @@ class _Work:
     def spread(self, number: int, node: Node) -> None:
         """Add a node of the inner shape, for each index of its last axis along which it moves."""
         moves = any([len(self.numbers[o]) > 1 for o in node.operands])
-        layout = make_layout(node.layout.dtype, self.group.shape)
+        layout = make_layout(node.layout.dtype, self.shape)
         self.numbers[number] = [
             self.add(
                 Node(node.op, tuple([self.at(o, k) for o in node.operands]), node.attrs, layout)
@@ -226,7 +202,7 @@ class _Work:
 
     def fold(self, number: int, node: Node) -> None:
         """Add an inner fold."""
-        layout = make_layout(node.layout.dtype, self.group.shape)
+        layout = make_layout(node.layout.dtype, self.shape)
         op = node.op
         assert op.combine is not None
         both = OPS[op.combine]
@@ -243,13 +219,12 @@ class _Work:
         if op.combine == "add":  # as NumPy's sum, it starts at +0
             folded = made(both, part("start", "R(0)", folded), folded)
         if op.finish is not None:
-            wide = make_layout(_FLOAT64, self.group.shape)
+            wide = make_layout(_FLOAT64, self.shape)
             count = part("count", f"R({float(self.count)!r})", folded, of=wide)
             folded = part("finish", op.finish, folded, count)
         self.numbers[number] = [folded]
 
     def finished(self) -> Flat:
-        outputs = tuple([self.numbers[o][0] for o in self.group.graph.outputs])
+        outputs = tuple([self.numbers[o][0] for o in self.graph.outputs])
         graph = Graph(tuple(self.inputs), tuple(self.nodes), outputs)
-        whole = Group(self.group.kind, graph, self.group.shape)
-        return Flat(whole, tuple(self.sources), tuple(self.places), self.steps)
+        return Flat(graph, tuple(self.sources), tuple(self.places), self.steps)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from alight._src.base.hashing import sha256
 from alight._src.base.originals import np
 
 Dtype = np.dtype[Any]
@@ -21,6 +22,12 @@ NUMPY_ULP = 4.0
 def dtype_name(dtype: Dtype) -> str:
     """Return the name of a dtype."""
     return dtype.name
+
+
+@lru_cache(maxsize=256)
+def width_in_bits(dtype: str) -> int:
+    """Return the bits of an element of a dtype, by its name."""
+    return int("".join(c for c in dtype if c.isdigit()) or 8)
 
 
 Resolver = Callable[[Sequence[Any]], tuple[Dtype, ...]]
@@ -39,6 +46,7 @@ class Kind(enum.StrEnum):
     SCATTER = "scatter"
     LIBRARY = "library"
     CREATION = "creation"
+    COMPOSITION = "composition"  # recorded as the ops that it is composed of
 
 
 class FlagsRaised(enum.StrEnum):
@@ -49,6 +57,13 @@ class FlagsRaised(enum.StrEnum):
     NONE = "none"  # whatever the operands, unless they are complex
     CAST = "of a cast"  # of whole numbers none, unless they are made half floats
     MOVE = "of a move"  # none, unless dtypes differ
+
+
+class Origin(enum.StrEnum):
+    """Who answers for an entry of the table."""
+
+    ALIGHT = "alight"  # its tests compare it with the reference
+    PROGRAM = "the program"  # so it is compared on each device, the host too, before it is used
 
 
 class Warns(enum.StrEnum):
@@ -85,12 +100,19 @@ class Op:
     errors of which it may leave no flag though NumPy warns, and ``warns`` says how NumPy words it.
     ``called`` is the name in its warnings: by default that of the ufunc, or of the ufunc's method
     that folds with it.
+
+    ``lower(*args, **kwargs)`` records a composition: it is ``reference`` written with ops of the
+    table, and returns NotImplemented for arguments that it leaves to ``reference``.
+    ``reference_ulp`` says how far ``reference`` itself is from the true value: units in the last
+    place, or a function of the operands that gives them. ``origin`` says who answers for the entry,
+    and ``key`` is its name where code is kept: a program's ops are another in each program.
     """
 
     __slots__ = (
-        *("against", "body", "bound", "called", "combine", "finish", "flags", "flops", "kind"),
-        *("name", "nin", "nout", "plane_loss", "plane_ulp", "raises", "reference", "resolve"),
-        *("same", "signs", "special", "ulp", "unheard", "warns", "weak"),
+        *("against", "body", "bound", "called", "combine", "finish", "flags", "flops", "key"),
+        *("kind", "lower", "name", "nin", "nout", "origin", "plane_loss", "plane_ulp", "raises"),
+        *("reference", "reference_ulp", "resolve", "same", "signs", "special", "ulp", "unheard"),
+        *("warns", "weak"),
     )
 
     def __init__(
@@ -118,6 +140,9 @@ class Op:
         warns: Warns = Warns.BY_NAME,
         called: str | None = None,
         unheard: str = "",
+        lower: Callable[..., Any] | None = None,
+        reference_ulp: float | Callable[..., Any] = NUMPY_ULP,
+        origin: Origin = Origin.ALIGHT,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -140,6 +165,12 @@ class Op:
         self.flags = flags
         self.warns = warns
         self.called = called or _called(name, kind, reference)
+        self.lower = lower
+        self.reference_ulp = reference_ulp
+        self.origin = origin
+        self.key = name
+        if origin is Origin.PROGRAM:
+            self.key = f"{name}#{sha256(repr((body, self.special, ulp)).encode())[:16]}"
         # What of a transcendental underflows on its way is every library's own: of exp(-1000) NumPy
         # warns where we have a zero that was never multiplied.
         self.unheard = frozenset((*unheard.split(), *(["under"] if special else [])))
@@ -169,8 +200,19 @@ class Op:
 
     @property
     def ulp_from_numpy(self) -> float:
-        """Return how far from NumPy's results ours may be, in units in the last place."""
+        """Return how far from NumPy's results ours may be, in units in the last place, where that
+        is the same for all operands."""
         return self.ulp + NUMPY_ULP if self.ulp else 0.0
+
+    def ulp_from_reference(self, operands: Sequence[Any]) -> Any:
+        """Return how far from the reference's results for these operands ours may be, in units in
+        the last place: one number, or one for each element."""
+        if not self.ulp:
+            return 0.0
+        if not callable(self.reference_ulp):
+            return self.ulp + self.reference_ulp
+        with np.errstate(all="ignore"):
+            return self.ulp + np.fmax(self.reference_ulp(*operands), 0)
 
 
 def _called(name: str, kind: Kind, reference: Callable[..., Any]) -> str:
@@ -183,6 +225,8 @@ def _called(name: str, kind: Kind, reference: Callable[..., Any]) -> str:
 
 
 OPS: dict[str, Op] = {}
+# The ops that ufuncs define, by these.
+UFUNCS: dict[Any, Op] = {}
 
 
 def declare(name: str, kind: Kind, reference: Callable[..., Any], **fields: Any) -> Op:
@@ -192,6 +236,7 @@ def declare(name: str, kind: Kind, reference: Callable[..., Any], **fields: Any)
     if kind is Kind.ELEMENTWISE and isinstance(reference, np.ufunc):
         fields.setdefault("nin", reference.nin)
         fields.setdefault("nout", reference.nout)
-    op = Op(name, kind, reference, **fields)
-    OPS[name] = op
+    op = OPS[name] = Op(name, kind, reference, **fields)
+    if isinstance(reference, np.ufunc):
+        UFUNCS[reference] = op
     return op

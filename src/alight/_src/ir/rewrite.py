@@ -14,9 +14,9 @@ from typing import Any
 
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import Kind
-from alight._src.ir.rules import is_read_past, rules_of
+from alight._src.ir.rules import BY_KIND, BY_NAME, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def rewrite(graph: Graph) -> Rewritten:
     """Return the graph after all rules; outputs stay values of their own, apart from inputs and
     each other."""
     work = Work(graph)
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         work.add(number, node)
     return work.finished()
 
@@ -73,7 +73,7 @@ class Work:
             node = Node(node.op, operands, node.attrs, node.layout)
         kind = node.op.kind
         # Each rule takes a node away or brings it closer to the inputs, so this ends.
-        rules = rules_of(node, self)
+        rules = self.rules_of(node)
         again = bool(rules)
         while again:
             again = False
@@ -86,7 +86,7 @@ class Work:
                         return
                     continue
                 node = found
-                rules = rules_of(node, self)
+                rules = self.rules_of(node)
                 again = True
                 break
 
@@ -104,9 +104,16 @@ class Work:
                 self.seen[key] = self.first + len(self.nodes)
         self.new.append(self.first + len(self.nodes))
         self.nodes.append(node)
-        self.reads_others = self.reads_others or is_read_past(node)
+        self.reads_others = self.reads_others or _is_read_past(node)
         self.names.append(number)
         self.origins.append(self.origin)
+
+    def rules_of(self, node: Node) -> tuple[Rule, ...]:
+        """Return the rules that may hold of a node."""
+        kind = node.op.kind
+        if kind is Kind.ELEMENTWISE and not self.reads_others:
+            return BY_NAME.get(node.op.name, ())
+        return BY_KIND.get(kind, ()) + BY_NAME.get(node.op.name, ())
 
     def is_own(self, number: int) -> bool:
         """Tell whether a value has one reader in the original graph, and stands for no other
@@ -128,7 +135,7 @@ class Work:
         """Return the readers of a value of the original graph, with their numbers."""
         if self.readers is None:
             self.readers = defaultdict(list)
-            for number, node in self.graph.numbered():
+            for number, node in self.graph.numbered:
                 for operand in set(node.operands):
                     self.readers[operand].append((node, number))
         return self.readers[name]
@@ -146,7 +153,7 @@ class Work:
         """Append a node that takes the name of a value which only it is going to be read for."""
         self.seen = {key: value for key, value in self.seen.items() if value != number}
         self.nodes.append(node)
-        self.reads_others = self.reads_others or is_read_past(node)
+        self.reads_others = self.reads_others or _is_read_past(node)
         self.names.append(self.names[number])
         self.origins.append(self.origins[number])
         return self.first + len(self.nodes) - 1
@@ -212,3 +219,9 @@ def exactly(value: Any) -> Any:
         return kind, value.dtype.str, value.tobytes()
     hash(value)
     return kind, value
+
+
+def _is_read_past(node: Node) -> bool:
+    """Tell whether what reads a node may read something else instead: `rules.read_of_written`,
+    `rules.read_of_repeated`."""
+    return node.op.kind is Kind.VIEW or node.op.name == "copy"

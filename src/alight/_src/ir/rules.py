@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from alight._core import make_layout
 from alight._src.base.originals import np
-from alight._src.ir.group import Attrs, Node, reduced_axes
+from alight._src.ir.graph import Attrs, Node, reduced_axes
 from alight._src.ir.op import OPS, Kind
 
 if TYPE_CHECKING:
     from alight._src.ir.rewrite import Work
 
-__all__ = ["is_read_past", "rules_of"]
+__all__ = ["BY_KIND", "BY_NAME", "Rule"]
 
 _COPY = OPS["copy"]
 
@@ -318,7 +318,7 @@ def _updates(work: Work, version: int, attrs: Attrs) -> bool:
     return False
 
 
-_BY_KIND: dict[Kind, tuple[Rule, ...]] = {
+BY_KIND: dict[Kind, tuple[Rule, ...]] = {
     Kind.VIEW: (view_of_view, whole_view, view_of_rows),
     Kind.WRITE: (whole_write, write_over_write),
     Kind.ELEMENTWISE: (read_of_written, read_of_repeated),
@@ -333,7 +333,7 @@ def _bools(rule: Rule) -> Rule:
     return bools
 
 
-_BY_NAME: dict[str, tuple[Rule, ...]] = {
+BY_NAME: dict[str, tuple[Rule, ...]] = {
     "copy": (same_bytes,),
     "positive": (same_bytes,),
     "cast": (same_bytes, cast_of_cast),
@@ -348,17 +348,3 @@ _BY_NAME: dict[str, tuple[Rule, ...]] = {
     "add": (add_of_negative,),
     "subtract": (add_of_negative,),
 }
-
-
-def rules_of(node: Node, work: Work) -> tuple[Rule, ...]:
-    """Return the rules that may hold of a node."""
-    kind = node.op.kind
-    if kind is Kind.ELEMENTWISE and not work.reads_others:
-        return _BY_NAME.get(node.op.name, ())
-    return _BY_KIND.get(kind, ()) + _BY_NAME.get(node.op.name, ())
-
-
-def is_read_past(node: Node) -> bool:
-    """Tell whether what reads a node may read something else instead: `read_of_written`,
-    `read_of_repeated`."""
-    return node.op.kind is Kind.VIEW or node.op is _COPY

@@ -489,3 +489,17 @@ declare(
 _OF_ONE: dict[str, Any] = {"flops": 0, "resolve": _resolve_same}
 declare("cast", Kind.ELEMENTWISE, cast_reference, body="R(x)", **_OF_ONE, flags=FlagsRaised.CAST)
 declare("copy", Kind.ELEMENTWISE, copy_reference, body="x", **_OF_ONE, **_QUIET)
+
+
+# --- composed in Python ---
+def _sinc(x: Any) -> Any:
+    dtype = getattr(x, "dtype", None)  # None: a list of arrays
+    if dtype is None or dtype.kind not in "biuf" or dtype == np.float16:
+        return NotImplemented
+    x = np.pi * x
+    x = np.where(x == 0, np.finfo(x.dtype).eps, x)
+    return np.sin(x) / x
+
+
+_sinc_function: Callable[..., Any] = np.sinc
+declare("sinc", Kind.COMPOSITION, _sinc_function, lower=_sinc, ulp=4)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
 
 # Rows shorter than this run together where a vector is worth more than the copies that takes:
 # exp(x + y) of rows of 3, 7, 17, 33 and 40 float64 took 5.0, 2.2, 1.6, 1.2 and 1.0 ns each row
@@ -68,11 +68,11 @@ def _in_fours(node: Node) -> bool:
 def _live(graph: Graph) -> int:
     """Return how many values are waited for at once, at most: all inputs are loaded first."""
     first = len(graph.inputs)
-    last = {o: number for number, node in graph.numbered() for o in node.operands}
+    last = {o: number for number, node in graph.numbered for o in node.operands}
     last.update(dict.fromkeys(graph.outputs, first + len(graph.nodes)))
     now = {i for i, layout in enumerate(graph.inputs) if layout.size > 1}
     most = len(now)
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         now.add(number)
         most = max(most, len(now))
         now.difference_update(o for o in (*node.operands, number) if last.get(o, 0) <= number)

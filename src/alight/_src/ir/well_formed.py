@@ -9,20 +9,10 @@ from typing import TYPE_CHECKING
 
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.crossed import fault
-from alight._src.ir.group import (
-    Graph,
-    Group,
-    GroupKind,
-    Node,
-    one_per_result,
-    one_per_row,
-    reduced_axes,
-)
-from alight._src.ir.nested import written_out
+from alight._src.ir.graph import Graph, GroupKind, Node, reduced_axes
+from alight._src.ir.group import Group, one_per_row
 from alight._src.ir.op import Kind
 from alight._src.ir.rewrite import exactly
-from alight._src.ir.rolls import turns
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -32,7 +22,7 @@ def graph_faults(graph: Graph) -> list[str]:
     """Return what is wrong with a graph, one line each; none if it is well formed."""
     total = len(graph.inputs) + len(graph.nodes)
     found = [f"output %{o} does not exist" for o in graph.outputs if not 0 <= o < total]
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         missing = [o for o in node.operands if not 0 <= o < number]
         if missing:
             found.append(f"%{number} {node.op.name}: reads {missing}, which is not there yet")
@@ -48,9 +38,8 @@ def graph_faults(graph: Graph) -> list[str]:
 def group_faults(group: Group) -> list[str]:
     """Return what is wrong with a group; none if it is well formed."""
     graph = group.graph
-    flat = written_out(group)
-    if flat is not None:
-        return [*graph_faults(graph), *group_faults(flat.group)]
+    if group.form.plain is not None:
+        return [*graph_faults(graph), *group_faults(group.form.plain)]
     found = graph_faults(graph)
     if not graph.nodes or not graph.outputs:
         return [*found, "a group without nodes or outputs"]
@@ -64,28 +53,27 @@ def group_faults(group: Group) -> list[str]:
             found.append(f"a library group of {len(graph.nodes)} nodes")
         return found
     if group.kind is GroupKind.CROSSED:
-        reason = fault(group)
-        return found if reason is None else [*found, reason]
+        return found if group.form.fault is None else [*found, group.form.fault]
     if group.kind is GroupKind.ROWWISE:
         return [*found, *_row_faults(group)]
     expect = {Kind.ELEMENTWISE}
     if group.kind is GroupKind.LOOP:
-        kinds = [node.op.kind for node in graph.nodes if turns(node) is None]
+        kinds = [n.op.kind for number, n in graph.numbered if graph.rolls.get(number) is None]
     if group.kind is GroupKind.SCAN:
         expect.add(Kind.SCAN)
-        axes = {node.attr("axis") for node in graph.nodes if node.op.kind is Kind.SCAN}
+        axes = {node.attr("axis") for node in group.form.scans}
         if len(axes) != 1:
             found.append(f"a scan group along axes {axes}")
     if group.kind is GroupKind.REDUCE:
         expect.add(Kind.REDUCTION)
         loose = [o for o in graph.outputs if o >= first and kinds[o - first] is not Kind.REDUCTION]
         found += (f"output %{o} of a reduce group is no reduction" for o in loose)
-        axes = {_axes(graph, n) for n in graph.nodes if n.op.kind is Kind.REDUCTION}
+        axes = {_axes(graph, node) for node in group.form.reductions}
         if len(axes) != 1:
             found.append(f"a reduce group over axes {axes}")
     found += (f"a {kind} node in a {group.kind} group" for kind in kinds if kind not in expect)
     for node in graph.nodes:
-        over = graph.layout(node.operands[0]) if node.op.kind is Kind.REDUCTION else node.layout
+        over = graph.layouts[node.operands[0]] if node.op.kind is Kind.REDUCTION else node.layout
         if over.shape != group.shape:
             found.append(f"{node.op.name} over {over.shape} in a group over {group.shape}")
     return found
@@ -93,34 +81,33 @@ def group_faults(group: Group) -> list[str]:
 
 def _row_faults(group: Group) -> Iterator[str]:
     graph = group.graph
-    folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
-    axes = {_axes(graph, node) for node in folds}
+    axes = {_axes(graph, node) for node in group.form.reductions}
     if len(axes) != 1:
         yield f"a rowwise group over axes {axes}"
         return
     (row,) = axes
-    beside = one_per_result(graph, group.shape, row)
+    beside = group.form.beside
     if beside is None:
         yield f"what is left of {group.shape} along {row} meets another shape"
         return
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if number in beside and node.op.kind is Kind.ELEMENTWISE:
             continue
         if node.op.kind is Kind.REDUCTION:
-            over = graph.layout(node.operands[0]).shape
+            over = graph.layouts[node.operands[0]].shape
             if over != group.shape:
                 yield f"{node.op.name} over {over} in a group over {group.shape}"
         elif node.op.kind is not Kind.ELEMENTWISE:
             yield f"a {node.op.kind} node in a rowwise group"
         else:
             inner = [o for o in node.operands if o >= len(graph.inputs)]
-            for shape in (node.layout.shape, *(graph.layout(o).shape for o in inner)):
+            for shape in (node.layout.shape, *(graph.layouts[o].shape for o in inner)):
                 if shape != group.shape and not one_per_row(shape, group.shape, row):
                     yield f"{node.op.name}: {shape} in rows along {row} of {group.shape}"
 
 
 def _node_faults(graph: Graph, node: Node) -> Iterator[str]:
-    layouts = [graph.layout(o) for o in node.operands]
+    layouts = [graph.layouts[o] for o in node.operands]
     kind = node.op.kind
     if kind is Kind.ELEMENTWISE:
         try:
@@ -160,7 +147,7 @@ def _node_faults(graph: Graph, node: Node) -> Iterator[str]:
 
 
 def _axes(graph: Graph, node: Node) -> tuple[int, ...]:
-    return reduced_axes(node, graph.layout(node.operands[0]).ndim)
+    return reduced_axes(node, graph.layouts[node.operands[0]].ndim)
 
 
 def _window_faults(whole: Layout, window: Layout, offset: int) -> Iterator[str]:

@@ -206,7 +206,7 @@ def _direct(program: ArrayProgram) -> Direct | None:
     where = device(names.pop())
     ready = getattr(backend_of(where), "sequence", None)
     layouts = {
-        number: step.group.graph.layout(inner)
+        number: step.group.graph.layouts[inner]
         for step in steps
         for number, inner in zip(step.outputs, step.group.graph.outputs, strict=True)
     }

@@ -33,6 +33,7 @@ from alight._src.jit.border_sides import (
 )
 from alight._src.jit.exchange import attributes, has_attributes, method_of, slots
 from alight._src.jit.purity import only_computes
+from alight._src.record.declared_ops import STAND_INS
 from alight._src.record.numpy_fallback import tuple_like
 from alight._src.record.tracebacks import public
 
@@ -401,3 +402,4 @@ def installed() -> Border:
 
 
 border = Border(judge, describe, public(enter), public(leave), public(give), installed)
+border.stand_ins = STAND_INS

@@ -17,6 +17,7 @@ from alight._src.base.classes import is_among
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.jit import code_origin
+from alight._src.record.declared_ops import adopt_all
 
 __all__ = [
     "FOREIGN",
@@ -194,9 +195,12 @@ def judge(item: Any) -> int:
     """Tell whose code runs when something is called: STRAIGHT is the program's own, NumPy's or
     alight's."""
     try:
-        return _judged(item)
+        found = _judged(item)
     except failures():  # what objects of packages do when they are looked at is not known here
         return FOREIGN
+    if found == FOREIGN:
+        adopt_all()  # of a package that was imported meanwhile, whose table it may be
+    return found
 
 
 def is_of_a_package(item: Any) -> bool:

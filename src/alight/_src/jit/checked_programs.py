@@ -86,9 +86,9 @@ def prove_host(program: host_program.HostProgram) -> None:
             number, layout, offset = leaf
             nbytes[number] = max(nbytes.get(number, 0), offset + reach(layout)[1])
     for number, value, _ in program.writes:
-        nbytes[number] = max(nbytes.get(number, 0), graph.layout(value).nbytes)
+        nbytes[number] = max(nbytes.get(number, 0), graph.layouts[value].nbytes)
     order = {number: place for place, number in enumerate(sorted(nbytes))}
-    written = tuple([Window(order[n], 0, graph.layout(v), v) for n, v, _ in program.writes])
+    written = tuple([Window(order[n], 0, graph.layouts[v], v) for n, v, _ in program.writes])
     whole = Program(
         plan=program.plan,
         graph=graph,
@@ -188,7 +188,7 @@ def prove_launches(
             )
         ]
         results = [
-            (number, at(one, inner.layout(local)))
+            (number, at(one, inner.layouts[local]))
             for number, one, local in zip(
                 step.outputs, operands[count:], inner.outputs, strict=True
             )
@@ -196,7 +196,7 @@ def prove_launches(
         memory.launch(reads, results)
     memory.step = "at the end"
     for number, place in zip(_fresh(program.form), launchable.results, strict=True):
-        memory.read(number, at((first + place, 0), program.graph.layout(number)))
+        memory.read(number, at((first + place, 0), program.graph.layouts[number]))
 
 
 def _reads(step: Any) -> tuple[int, ...]:

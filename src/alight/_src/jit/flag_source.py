@@ -16,9 +16,9 @@ from alight._core import layout_of
 from alight._core.guard import WATCHED, Entry
 from alight._src.base.originals import np
 from alight._src.fp_warnings.registry_check import NodeCategories
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import Kind
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.jit.call_signature import describe
 from alight._src.jit.guard_entries import SILENT, generated, kernel_entry
 from alight._src.jit.host_program import HostProgram, watching
@@ -152,7 +152,7 @@ def _search_program(program: HostProgram, nodes: NodeCategories, over: bool) -> 
     for number, category in sorted(nodes):
         node = graph.nodes[number]
         finite = node.op.signs
-        chars = {node.layout.dtype.char, *[graph.layout(n).dtype.char for n in node.operands]}
+        chars = {node.layout.dtype.char, *[graph.layouts[n].dtype.char for n in node.operands]}
         if finite is None or not chars <= set("fd"):
             return None
         operands = [work.value(n) for n in node.operands]

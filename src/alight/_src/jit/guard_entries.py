@@ -140,7 +140,7 @@ def kernel_entry(
         if function is not None:
             graph = step.group.graph
             numbers = (*graph.nodes[0].operands, len(graph.inputs))  # the result comes last
-            like = tuple([graph.layout(number).probe for number in numbers])
+            like = tuple([graph.layouts[number].probe for number in numbers])
             call = Call(function, like, threads.rest, (ERRSTATE, SILENT))
             given = tuple([operands[number] for number in numbers])
             kernels.append((call, 0, 0, constants, made, given))

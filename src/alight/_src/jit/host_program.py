@@ -14,7 +14,7 @@ from alight._src.fp_warnings.categories import is_worded, wanted_of
 from alight._src.fp_warnings.errstate import ERRSTATE, settings_of
 from alight._src.fp_warnings.filters import at_the_call, when_to_warn
 from alight._src.fp_warnings.registry_check import AlreadyShown
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.jit.lease import NdArray, bytes_of, window_of
 from alight._src.jit.replay import Argument, Fresh, Leaf, Program, Tree
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
@@ -253,7 +253,7 @@ class _Wiring:
         graph = step.group.graph
         operands = [self.place(number) for number in step.inputs]
         for number, value in zip(step.outputs, graph.outputs, strict=True):
-            layout = graph.layout(value)
+            layout = graph.layouts[value]
             if not (layout.c_contiguous or layout.probe.flags.f_contiguous):
                 return False
             self.made[number] = len(self.outputs)

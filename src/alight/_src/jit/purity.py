@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 from alight._src.jit.bytecode import Step, Steps, instructions, lines
 from alight._src.jit.code_origin import installed
+from alight._src.record.declared_ops import STAND_INS, adopt_all
 from alight._src.record.ufunc_calls import FUNCTIONS
 
 __all__ = [
@@ -363,10 +364,10 @@ class _Proving:
 
     def admit(self, value: Any, name: str, where: str) -> None:
         """Check what a name stands for."""
-        known = id(value) in _pure_callables()
+        known = id(value) in _pure_callables() or _is_declared(value)
         if known or type(value) is not FunctionType:  # others are looked into
             self.lengths = self.lengths or not _follows_shapes(value, known)
-        if _constant(value) or isinstance(value, np.ufunc) or id(value) in _pure_callables():
+        if known or _constant(value) or isinstance(value, np.ufunc):
             return
         if isinstance(value, type) and issubclass(value, np.generic):
             return
@@ -387,6 +388,14 @@ class _Proving:
             self.function(value)
             return
         raise _NotProven(f"{where}: {name} is a {type(value).__name__} not known to be pure")
+
+
+def _is_declared(value: Any) -> bool:
+    """Tell whether a function is an op of the table, or stands in for one: a declaration promises
+    that it computes, and does no more."""
+    if type(value) is FunctionType:
+        adopt_all()
+    return any(value is one for pair in STAND_INS.items() for one in pair)
 
 
 def _follows_shapes(value: Any, known: bool) -> bool:

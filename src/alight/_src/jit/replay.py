@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from alight._core import ArrayBase, Layout, Value, View
 from alight._src.fp_warnings.errstate import asked
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.jit.exchange import attributes
 from alight._src.jit.scalar import Scalar
 from alight._src.plan.plan import Plan

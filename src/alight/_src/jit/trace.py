@@ -9,7 +9,6 @@ from alight._core import Layout, Value
 from alight._src.base.apart import bring
 from alight._src.base.originals import np
 from alight._src.config.loading import config
-from alight._src.ir.group import same_bits
 from alight._src.ir.well_formed import reach
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.host_program import HostProgram, Written
@@ -69,7 +68,7 @@ class Trace:
             self.touched = True
         for step in plan.steps:
             if isinstance(step, LaunchStep) and step.implementation == "generated":
-                self.exact = self.exact and same_bits(step.group)
+                self.exact = self.exact and step.group.form.same_bits
                 self.ours = True
             elif isinstance(step, LaunchStep) and step.device != HOST_DEVICE:
                 self.exact, self.ours = False, True

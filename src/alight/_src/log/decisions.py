@@ -89,7 +89,7 @@ def eligible_elements(group: Group) -> int:
     total = 0
     for node in group.graph.nodes:
         op = node.op
-        layouts = [group.graph.layout(number) for number in node.operands]
+        layouts = [group.graph.layouts[number] for number in node.operands]
         if any(layout.dtype.char not in COUNTED_DTYPES for layout in (*layouts, node.layout)):
             continue
         if op.kind == Kind.ELEMENTWISE:

@@ -12,7 +12,7 @@ import numpy as np
 
 from alight._src.base.failures import failures
 from alight._src.ir.group import Group
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 from alight._src.measure import probes
 from alight._src.measure.probes import CHAIN
 from alight._src.measure.row_probes import (

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alight._core import Layout, make_layout
-from alight._src.ir.group import Attrs, Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Attrs, Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.measure import probes
 from alight._src.measure.sizes import compute_elements, dtypes_of, most_bytes
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from alight._core import Data, Layout, layout_of, make_layout
 from alight._src.fp_warnings.filters import unheard
-from alight._src.ir.group import Attrs, Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Attrs, Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.measure.timing import (
     LEAST_SECONDS,
     LONG_SAMPLE_SECONDS,

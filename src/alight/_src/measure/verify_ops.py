@@ -15,8 +15,9 @@ from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.base.shortage import is_shortage
 from alight._src.fp_warnings.filters import unheard
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import Op
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import Op
 from alight._src.log.decisions import LOG
 from alight._src.measure.profiles import code_fingerprint
 from alight._src.store import default_store, digest
@@ -56,7 +57,7 @@ def doubt(
         store = default_store()
         if kept is None:
             kept = _documents[where.id] = dict((store.read(KIND, place) or {}).get("ops", {}))
-        name = f"{op.name} {' '.join(dtype.name for dtype in dtypes)} {output}"
+        name = f"{op.key} {' '.join(dtype.name for dtype in dtypes)} {output}"
         found = kept.get(name)
         if found is None:
             if not ask:
@@ -201,8 +202,10 @@ def _differs(op: Op, operands: list[Array], actual: Array, expected: Array) -> A
     if op.name in _TIES:
         same |= (actual == 0) & (expected == 0)
     # Lengths of complex numbers are real, and no real one of the same op is rounded.
-    room = op.ulp_from_numpy or (op.plane_ulp if operands[0].dtype.kind == "c" else 0.0)
-    if room:
+    room = op.ulp_from_reference(operands)
+    if not op.ulp and operands[0].dtype.kind == "c":
+        room = op.plane_ulp
+    if np.any(room):
         # beside infinity lies the largest number
         top = np.finfo(expected.dtype).max
         near, exact = (np.clip(array, -top, top) for array in (actual, expected))

@@ -10,7 +10,8 @@ from statistics import geometric_mean, median
 
 import numpy as np
 
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op import width_in_bits
+from alight._src.ir.op_table import OPS, Kind
 from alight._src.measure.gemm_fit import non_negative
 from alight._src.measure.points import CURVE_CLASSES
 from alight._src.measure.samples import Sample, Samples
@@ -23,7 +24,7 @@ from alight._src.plan.occupancy import LONE_OPS
 from alight._src.plan.passes import Pass
 from alight._src.plan.profile import floor_of
 from alight._src.plan.thread_scaling import alone_seconds, met, together
-from alight._src.plan.workload import PARTS, SPECIAL, body_parts, width_in_bits
+from alight._src.plan.workload import PARTS, SPECIAL, body_parts
 
 __all__ = ["Work"]
 

@@ -8,6 +8,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from alight._src.ir.graph import steps_of
+
 if TYPE_CHECKING:
     from alight._core import Layout
 
@@ -61,7 +63,7 @@ def runs_of(
     if 0 in shape:
         return Runs(0, 1, 0, 0)
     steps = [steps_of(layout, shape) for layout in inputs]
-    steps += [steps_of(layout, shape, reduced) for layout in outputs]
+    steps += [steps_of(layout, shape, reduced or ()) for layout in outputs]
     first = 0 if reduced is not None else len(inputs)
     folded = frozenset(reduced or ())
     axes = _of_axes(shape, steps, folded)
@@ -110,19 +112,6 @@ def _of_axes(
 ) -> list[tuple[int, tuple[int, ...], bool]]:
     """Return length, steps, and whether it is folded, of each axis that is longer than one."""
     return [(n, tuple([s[i] for s in steps]), i in folded) for i, n in enumerate(shape) if n != 1]
-
-
-def steps_of(
-    layout: Layout, shape: Sequence[int], reduced: tuple[int, ...] | None = None
-) -> tuple[int, ...]:
-    """Return the bytes that an operand moves along each axis; 0 where it stays."""
-    if reduced is not None and layout.ndim < len(shape):
-        kept = iter(zip(layout.shape, layout.strides, strict=True))
-        lengths = [(1, 0) if i in reduced else next(kept, (1, 0)) for i in range(len(shape))]
-    else:
-        lead = len(shape) - layout.ndim
-        lengths = [(1, 0)] * lead + list(zip(layout.shape, layout.strides, strict=True))
-    return tuple(0 if n == 1 else step for n, step in lengths)
 
 
 @lru_cache(maxsize=4096)

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import GROUP_KINDS, Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
-from alight._src.ir.rolls import turns
 from alight._src.plan.choose import operation
 from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
 from alight._src.plan.plan import Facts, LaunchStep, Plan
 from alight._src.plan.plan_cost import chosen
-
-_KINDS = {
-    Kind.ELEMENTWISE: GroupKind.LOOP,
-    Kind.REDUCTION: GroupKind.REDUCE,
-    Kind.SCAN: GroupKind.SCAN,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +52,9 @@ def _made(step: LaunchStep, facts: Facts) -> Fusion:
     implementation."""
     graph = step.group.graph
     whole = chosen(step.decision)
-    terms = {"steps": facts.step_on(step.device) * (len(graph.nodes) - 1)}
+    terms = {"steps": facts.steps.get(step.device, facts.step_seconds) * (len(graph.nodes) - 1)}
     total = terms["steps"]
-    for number, _ in graph.numbered():
+    for number, _ in graph.numbered:
         alone = facts.estimate(single(graph, number), step.device, step.implementation)
         if alone is None:
             whole = None
@@ -84,11 +78,11 @@ def single(graph: Graph, number: int) -> Group:
     node = graph.nodes[number - len(graph.inputs)]
     operands = tuple(dict.fromkeys(node.operands))
     own = Node(node.op, tuple([operands.index(o) for o in node.operands]), node.attrs, node.layout)
-    inputs = tuple([graph.layout(o) for o in operands])
+    inputs = tuple([graph.layouts[o] for o in operands])
     folds = node.op.kind in (Kind.REDUCTION, Kind.SCAN)
     shape = inputs[0].shape if folds else node.layout.shape
-    kind = _KINDS.get(node.op.kind, GroupKind.LIBRARY)
-    if turns(node) is not None:
+    kind = GROUP_KINDS.get(node.op.kind, GroupKind.LIBRARY)
+    if graph.rolls.get(number) is not None:
         kind = GroupKind.LOOP
     return Group(kind, Graph(inputs, (own,), (len(inputs),)), shape)
 
@@ -127,7 +121,7 @@ def _why(before: LaunchStep, after: LaunchStep) -> str:
         return f"together they may read more than {KERNEL_ARRAYS} arrays"
     if before.group.shape != after.group.shape:
         return f"they go over {before.group.shape} and {after.group.shape}"
-    if any(node.op.kind is Kind.REDUCTION for node in before.group.graph.nodes):
+    if before.group.form.reductions:
         return "the fold has to end before its result is read"
     return "something else has to run between them, or needs what is made"
 

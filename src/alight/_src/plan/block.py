@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from alight._core import Layout, make_layout
-from alight._src.ir.group import Graph, Group, GroupKind
-from alight._src.ir.ops import Kind
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import Kind
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Step, ViewStep
 from alight.device import HOST_DEVICE
 
@@ -63,7 +64,7 @@ def split(group: Group) -> Split | None:
         return None
     if any(node.op.kind is not Kind.ELEMENTWISE for node in graph.nodes):
         return None
-    outputs = [graph.layout(number) for number in graph.outputs]
+    outputs = [graph.layouts[number] for number in graph.outputs]
     whole = [layout for layout in graph.inputs if not _has_rows(layout, shape)]
     rows = [layout for layout in graph.inputs if _has_rows(layout, shape)]
     if not all(layout.c_contiguous and layout.shape == tuple(shape) for layout in outputs):
@@ -146,7 +147,7 @@ def passing(graph: Graph, steps: Sequence[Step], facts: Facts) -> list[Step]:
         space = spaces.get(step.device)
         if space is None or step.implementation != "generated":
             return False
-        large = [number for number in step.inputs if graph.layout(number).size > 1]
+        large = [number for number in step.inputs if graph.layouts[number].size > 1]
         return all([number in read and not uses[number] for number in step.outputs]) and all(
             [
                 number < len(facts.residency)

@@ -14,14 +14,13 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from alight._src.ir.group import GroupKind
-from alight._src.ir.rolls import rolls
+from alight._src.ir.graph import GroupKind
 from alight._src.plan.plan import LaunchStep, Step, ViewStep
 from alight.device import HOST_DEVICE
 
 if TYPE_CHECKING:
     from alight._core import Layout
-    from alight._src.ir.group import Graph
+    from alight._src.ir.graph import Graph
 
 # Steps that making a value again may take; a chain of more is as long as a program.
 _STEPS = 16
@@ -83,7 +82,7 @@ class _Reuse:
             if isinstance(step, LaunchStep):
                 group = step.group.graph
                 for number, inner in zip(step.outputs, group.outputs, strict=True):
-                    self.nbytes[number] = _bytes(group.layout(inner))
+                    self.nbytes[number] = _bytes(group.layouts[inner])
                     starts[number] = index
         change = [0] * (len(self.steps) + 1)
         for base, start in starts.items():
@@ -105,7 +104,7 @@ class _Reuse:
     def over(self, index: int, step: LaunchStep) -> tuple[int, int] | None:
         """Return which output may take the place of which input, both by their position."""
         group = step.group.graph
-        if rolls(group):  # an element is read again for those beside it
+        if group.rolls:  # an element is read again for those beside it
             return None
         found = [self.base.get(number, number) for number in step.inputs]
         for place, number in enumerate(step.inputs):
@@ -117,7 +116,7 @@ class _Reuse:
             if found.count(found[place]) > 1:
                 continue
             for output, inner in enumerate(group.outputs):
-                if group.layout(inner) is layout and self.kept(number, index, layout):
+                if group.layouts[inner] is layout and self.kept(number, index, layout):
                     return output, place
         return None
 

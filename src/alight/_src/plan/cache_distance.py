@@ -5,30 +5,29 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.plan.access_pattern import touched_bytes
 from alight._src.plan.passes import loop_dtype
-from alight._src.plan.rate_lookup import nearest
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
     from alight._src.plan.curve import Curve
     from alight._src.plan.profile import Rates
 
-__all__ = ["Reach", "handed_seconds"]
+__all__ = ["Reach"]
 
 
 def _working_bytes(graph: Graph) -> int:
     """Return the bytes that nodes one by one go through until they begin anew: what comes in, what
     goes out and the intermediates that are there at a time."""
-    layouts = [*graph.inputs, *[graph.layout(i) for i in dict.fromkeys(graph.outputs)]]
-    last = {i: number for number, node in graph.numbered() for i in node.operands}
+    layouts = [*graph.inputs, *[graph.layouts[i] for i in dict.fromkeys(graph.outputs)]]
+    last = {i: number for number, node in graph.numbered for i in node.operands}
     held = most = 0
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         held += node.layout.nbytes
         most = max(most, held)
         dead = [i for i in {*node.operands} if i >= len(graph.inputs) and last[i] == number]
-        held -= sum([graph.layout(i).nbytes for i in dead])
+        held -= sum([graph.layouts[i].nbytes for i in dead])
     return sum(map(touched_bytes, layouts)) + most
 
 
@@ -45,7 +44,7 @@ class Reach:
         self.rates = rates
         self.graph = graph
         self.whole = _working_bytes(graph)
-        self.numbers = (n for n, node in graph.numbered() if node.op.kind is not Kind.VIEW)
+        self.numbers = (n for n, node in graph.numbered if node.op.kind is not Kind.VIEW)
         self.touched: dict[int, float] = {}
         self.gone = 0.0
 
@@ -59,7 +58,7 @@ class Reach:
             near = (curve.seconds_at(nbytes) - call) / nbytes
             for i in {*node.operands}:
                 since = self.gone - self.touched[i] + nbytes if i in self.touched else self.whole
-                seconds += touched_bytes(graph.layout(i)) * self.farther(curve, since, near)
+                seconds += touched_bytes(graph.layouts[i]) * self.farther(curve, since, near)
         self.gone += nbytes
         self.touched.update(dict.fromkeys((*node.operands, next(self.numbers)), self.gone))
         return seconds
@@ -76,18 +75,3 @@ class Reach:
             away = math.sqrt(away * self.whole)
         far = (curve.seconds_at(away) - curve.knots[0][1]) / away
         return max(far - near, 0.0)
-
-
-# Inputs of what the curves of classes were measured with.
-_GIVEN = {"elementwise": 2, "select": 3}
-
-
-def handed_seconds(rates: Rates, kind: str, inputs: int) -> float:
-    """Return what handing a group so many inputs takes beyond those of the class that its first
-    pass is of: of one operand a call was measured, too. More are never handed over sooner: where
-    that call took longer than one of two operands, a moment did."""
-    if "handed" not in rates.nodes:  # searched once
-        key = nearest(rates, "call.negative", "float64")
-        rates.nodes["handed"] = 0.0 if key is None else max(-rates.work[key].value, 0.0)
-    each: float = rates.nodes["handed"]
-    return each * (inputs - _GIVEN.get(kind, 1))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from alight._core import make_layout
 from alight._src.base.originals import np
-from alight._src.ir.group import Graph, Group, GroupKind
-from alight._src.ir.rolls import rolls
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.well_formed import reach
 from alight._src.plan.contents import HOST_ARENA, Contents, Operand, Place
 from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep, WriteStep
@@ -135,7 +135,7 @@ def read_once(group: Group, implementation: str, number: int) -> bool:
     results only, so that one of them may take its place."""
     if implementation != "generated" and len(group.graph.nodes) > 1:
         return False
-    if group.kind is not GroupKind.LOOP or rolls(group.graph):
+    if group.kind is not GroupKind.LOOP or group.graph.rolls:
         return False
     return group.graph.inputs[number].shape == group.shape
 
@@ -224,7 +224,7 @@ class _Walk:
         over = self.over(step)
         results = []
         for position, (number, local) in enumerate(zip(step.outputs, inner.outputs, strict=True)):
-            layout = inner.layout(local)
+            layout = inner.layouts[local]
             if over is not None and position == over[0]:
                 place = self.at[step.inputs[over[1]]]._replace(layout=layout)
             else:
@@ -266,7 +266,7 @@ class _Walk:
         """Make a version: in its own old bytes, or in a copy of them."""
         memory, value = self.memory, self.operand(step.value)
         old = self.operand(step.old)
-        layout = self.graph.layout(step.old)
+        layout = self.graph.layouts[step.old]
         memory.read(*old[:2])
         memory.read(*value[:2])
         for number in dead:  # windows of the old bytes that were read before
@@ -276,7 +276,7 @@ class _Walk:
         if not self.overwrites(step, place, dead):
             place = self.result(step.target, layout)
             memory.write(step.old, place)
-        taken = self.graph.layout(step.value)
+        taken = self.graph.layouts[step.value]
         memory.update(step.target, step.old, step.layout, step.offset, step.value, taken)
         window = Place(place.arena, place.start + step.offset, step.layout)
         memory.write(step.value, window, taken)
@@ -366,7 +366,7 @@ class ProgramWalk(_Walk):
             memory.step = f"write-back {index} (of %{move.value})"
             memory.read(move.value, self.at[move.value])
             place = self.place(move.storage, move.offset, move.layout)
-            memory.write(move.value, place, self.graph.layout(move.value))
+            memory.write(move.value, place, self.graph.layouts[move.value])
 
     def end(self) -> None:
         """Put into the storages what is to be there, and look whether all is as the body had it."""
@@ -377,7 +377,7 @@ class ProgramWalk(_Walk):
         for index, window in enumerate(program.contents):
             after = "assigned", index
             memory.name(after, f"what was assigned to {program.storages[window.storage].name}")
-            taken = self.graph.layout(window.value)
+            taken = self.graph.layouts[window.value]
             memory.update(
                 *(after, held[window.storage], window.layout, window.offset, window.value, taken)
             )

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from alight._src.base.hashing import short
-from alight._src.ir.group import Graph, Group, GroupKind
-from alight._src.ir.inner import folded
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind, dtype_name
 from alight._src.plan.assignment import Spread, least
 from alight._src.plan.block import split
@@ -37,13 +37,6 @@ class Choice:
     threshold: int | None
     candidates: tuple[Candidate, ...]
     held: tuple[frozenset[str], ...]
-
-
-def host_implementation(group: Group) -> str:
-    """Return what NumPy's own code for a group is called: a library for BLAS, LAPACK, FFT and
-    sorts."""
-    library = group.kind is GroupKind.LIBRARY and group.graph.nodes[0].op.kind is Kind.LIBRARY
-    return "library" if library else "numpy"
 
 
 def wanted(facts: Facts, device: str, implementation: str) -> bool:
@@ -99,7 +92,7 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
     """Return the candidates of a group, whose values are ``nodes``; picked, where the policy or a
     lack of figures settles it."""
     threshold = _floor(group, facts)
-    own = host_implementation(group)
+    own = group.form.host_implementation
     candidates = _candidates(group, own, facts)
     able = [i for i, c in enumerate(candidates) if c.reason is None]
     host = next(
@@ -201,7 +194,11 @@ def ruled_out(
     ):
         detail = f"{needed} bytes of inputs and results, {device.id} has {device.memory_bytes}"
         return Reason.OUT_OF_MEMORY, detail
-    if implementation == "generated" and folded(group).kind is GroupKind.LIBRARY:
+    if (
+        implementation == "generated"
+        and group.kind is GroupKind.LIBRARY
+        and group.form.lowered is None
+    ):
         return Reason.GAP, f"{group.graph.nodes[0].op.name} is not generated"
     gap = facts.supports(device.id, implementation, group)
     return (None, "") if gap is None else (Reason.GAP, gap)
@@ -209,7 +206,7 @@ def ruled_out(
 
 def _nbytes(group: Group) -> int:
     graph = group.graph
-    layouts = (*graph.inputs, *[graph.layout(number) for number in graph.outputs])
+    layouts = (*graph.inputs, *[graph.layouts[number] for number in graph.outputs])
     return sum([layout.nbytes for layout in layouts])
 
 
@@ -306,7 +303,7 @@ def _place(
                     if position == offer.picked:
                         costs[space] = 0.0
                 elif (own := offer.seconds(position)) is not None:
-                    own += facts.step_on(c.device)
+                    own += facts.steps.get(c.device, facts.step_seconds)
                     if own < costs.get(space, math.inf):
                         costs[space], picks[space] = own, position
         used.update(costs)
@@ -384,7 +381,7 @@ def held_by(facts: Facts, number: int) -> frozenset[str]:
 
 def copied_bytes(graph: Graph, facts: Facts, number: int) -> int:
     """Return the bytes that bringing a value takes along: those of the memory it is a window of."""
-    return facts.windows.get(number) or graph.layout(number).nbytes
+    return facts.windows.get(number) or graph.layouts[number].nbytes
 
 
 def _walk(

@@ -20,14 +20,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from alight._src.base.failures import failures
-from alight._src.ir.crossed import uneven, visits
-from alight._src.ir.group import Graph, Group, GroupKind
-from alight._src.ir.inner import sides_of
-from alight._src.ir.nested import packed
-from alight._src.ir.ops import Kind
-from alight._src.ir.rolls import as_copies
+from alight._src.ir.crossed import visits
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK
-from alight._src.plan.cache_distance import Reach, handed_seconds
+from alight._src.plan.cache_distance import Reach
 from alight._src.plan.extrapolation import (
     ADDED,
     FAR_BYTES,
@@ -52,31 +50,20 @@ from alight._src.plan.loop_overhead import (
     loop_seconds,
     padding,
     row_by_result,
-    side_by_side,
     step_of,
     summed,
-    unmoved,
 )
-from alight._src.plan.loop_starts import ROUNDED, START_ROWS, begun_itself
 from alight._src.plan.occupancy import lone_seconds
 from alight._src.plan.passes import Pass, alone, node_class, passes
 from alight._src.plan.plan import Estimate
 from alight._src.plan.products import generated_terms, product_terms
 from alight._src.plan.profile import Profile, Rates
 from alight._src.plan.profile_version import SCHEMA
-from alight._src.plan.rate_lookup import (
-    BODY_SPREAD,
-    beside_seconds,
-    curve_of,
-    folded_seconds,
-    nearest,
-    work_seconds,
-)
+from alight._src.plan.rate_lookup import BODY_SPREAD, BY_ADDITION, Computed, computed
 from alight._src.plan.thread_scaling import met, shared_seconds
 from alight._src.plan.workload import (
     code_size,
     is_contraction,
-    node_elements,
     one_by_one,
 )
 from alight.device import HOST_DEVICE
@@ -110,10 +97,6 @@ def shown(beyond: float, memory: float, stream: float, nbytes: float, overlap: f
     return beyond + waited - overlap * min(beyond, max(0.0, memory - stream))
 
 
-# Classes whose curves are measured by an addition, of elements or of what is folded.
-_BY_ADDITION = ("elementwise", "select", "reduce_inner", "reduce_outer")
-
-
 def _pass_terms(
     rates: Rates,
     graph: Graph,
@@ -130,11 +113,11 @@ def _pass_terms(
     if item.kind == "matmul":
         return product_terms(rates, graph, item, host)
     kind = item.kind
-    if own and kind == "reduce_inner" and item.once and rates.some("reduce_rows") is not None:
+    if own and kind == "reduce_inner" and item.once and rates.some["reduce_rows"] is not None:
         kind = "reduce_rows"
-    elif not away and summed(item, own) and f"reduce_sum/{item.dtype}" in rates.curves:
+    elif not away and f"reduce_sum/{item.dtype}" in rates.curves and summed(item, own):
         kind = "reduce_sum"
-    found = curve_of(rates, kind, item.dtype)
+    found = rates.curve_of[kind, item.dtype]
     if found is None:
         return None
     curve, spread = found
@@ -148,7 +131,7 @@ def _pass_terms(
     if own and kind.startswith("reduce"):
         whole = max(whole, far_seconds(rates, curve, item))
         whole += curve.stream_seconds(item.again)
-    narrow = rates.some("reduce_narrow") if own and item.rows else None
+    narrow = rates.some["reduce_narrow"] if own and item.rows else None
     few = 0.0
     if narrow is not None and away:
         whole = max(whole, narrow_seconds(narrow, item, away))
@@ -160,13 +143,13 @@ def _pass_terms(
         whole += results_seconds(rates, curve, item)
     if item.written > ADDED and item.kind == "elementwise":
         whole *= copied_share(rates, item)
-    if item.apart and (lines := curve_of(rates, "elementwise", item.dtype)) is not None:
+    if item.apart and (lines := rates.curve_of["elementwise", item.dtype]) is not None:
         near, far = (lines[0].seconds_at(n) for n in (item.amount, item.amount + item.apart))
         if item.kind == "select":
             whole = max(whole + max(far - near, guessed(curve, item.amount) - whole), far)
         elif not away:  # between rows nothing is read, in the caches
             whole += max(0.0, far - near - lines[0].stream_seconds(item.apart))
-    launch = min(rates.floor(kind), whole)
+    launch = min(rates.floors[kind], whole)
     memory = whole - launch
     if not item.runs.starts:  # of no elements
         return {"launch": launch, "memory": memory, "compute": 0.0, "loops": 0.0}, spread
@@ -178,66 +161,26 @@ def _pass_terms(
         launch += combined_seconds(rates, item, threads)
     if not own:
         op = item.nodes[0].op
-        key = nearest(rates, f"call.{op.name}", item.dtype)
+        key = rates.nearest[f"call.{op.name}", item.dtype]
         if op.kind is not Kind.ELEMENTWISE:
             launch += rates.work[key].value if key is not None else 0.0
-    every = doubt = most = 0.0
-    apart = None if own else apart_of(rates, item)
     # What is picked, and how often a processor guesses wrong, is in a curve of its own.
     picked = item.kind == "select" and any(name.startswith("select/") for name in rates.curves)
     step = step_of(graph, item, away) if own else 0
-    filled = padding(item, step)
-    # A class that is measured by an op of its own has that op in its curve.
-    held = item.kind not in _BY_ADDITION and any(
-        k.startswith(f"{item.kind}/") for k in rates.curves
-    )
     # rows side by side are folded as elementwise code goes through arrays
     in_rows = own and not away and row_by_result(item)
-    in_fold = own and item.kind.startswith("reduce") and not in_rows
-    beside = shared = None
-    if own and not away and len(item.nodes) > 1 and any([n.op.special for n in item.nodes]):
-        beside = beside_seconds(rates, item.dtype, in_fold)
-        if nearest(rates, "special@shared", item.dtype) is not None:
-            shared = beside_seconds(rates, item.dtype, in_fold, "shared")
-    less = 0.0
-    met_special = False
-    base = rates.work.get(f"flop/{item.dtype}")
-    once = unmoved(graph, item) if own and not away else ()
-    numbered = enumerate(item.nodes, len(graph.inputs))
-    for number, node in numbered if not picked and kind != "reduce_sum" else ():
-        if held and node.op.kind is not Kind.ELEMENTWISE:
-            continue
-        unit = work_seconds(rates, graph, node, own) if apart is None else (apart.value, spread)
-        if unit is None:
-            return None
-        seconds = unit[0]
-        if own and not away and node.op.name in ROUNDED and side_by_side(item):
-            # chunks of one row each have nothing to meet
-            seconds = min(seconds, base.value) if base is not None else seconds
-        if in_fold and node.op.kind is Kind.ELEMENTWISE:
-            seconds = folded_seconds(rates, graph, node, seconds)
-        count = node_elements(graph, node) * filled
-        if own and not away and begun_itself(rates, item, node.op.name):
-            count = item.runs.starts * max(item.runs.length - START_ROWS[1], 0)
-        if number in once:
-            count /= item.runs.length
-        if beside is not None and node.op.kind is Kind.ELEMENTWISE:
-            itself = seconds
-            if not node.op.special:
-                seconds = max(seconds, beside[0])
-            elif met_special:
-                seconds += beside[1]
-            if shared is not None and seconds > itself:
-                left = max(shared[0] - itself, 0.0) if not node.op.special else shared[1]
-                less += max(seconds - itself - left, 0.0) * count
-            met_special = met_special or node.op.special
-        most = max(most, count)
-        every += seconds * count
-        doubt += seconds * count * unit[1]
-    compute = every
+    work: Computed | None = Computed(0.0, 0.0, 0.0, 0.0)
+    if not picked and kind != "reduce_sum":
+        apart = None if own else apart_of(rates, item)
+        given = None if apart is None else (apart.value, spread)
+        work = computed(rates, graph, item, own, away, padding(item, step), in_rows, given)
+    if work is None:
+        return None
+    compute = work.seconds
     # The curve was measured with one flop for each element.
-    if item.kind in _BY_ADDITION:
-        compute = max(0.0, every - base.value * most) if base is not None else every
+    base = rates.work.get(f"flop/{item.dtype}")
+    if base is not None and item.kind in BY_ADDITION:
+        compute = max(0.0, compute - base.value * work.most)
     if not own and item.kind.startswith("reduce"):
         copied, item = in_order(rates, graph, item)
         loops = copied + after(rates, graph, item) + loop_seconds(rates, item, step)
@@ -257,7 +200,7 @@ def _pass_terms(
         return {"launch": launch, "memory": memory, "compute": lone - memory, "loops": 0.0}, spread
     alone = 1.0
     if own and rates.sharing is not None:
-        alone = min(1.0, shared_seconds(rates.sharing, busy, less) / busy)
+        alone = min(1.0, shared_seconds(rates.sharing, busy, work.less) / busy)
         if narrow is not None or (item.parts and not item.rows):
             alone = max(alone, 1.0 / item.parts)
     stream = min(memory, curve.stream_seconds(item.amount))
@@ -272,7 +215,7 @@ def _pass_terms(
     nbytes = NEAR_BYTES if near else item.amount
     more = shown(beyond, memory, stream, nbytes, rates.overlap.value)
     share = min(loops * alone / beyond, 1.0)
-    mean = doubt / every if every else 0.0
+    mean = work.doubt / work.seconds if work.seconds else 0.0
     total = launch + memory + more
     spread = ((launch + memory) * spread + more * max(mean, spread)) / total
     terms = {"launch": launch, "memory": memory}
@@ -305,7 +248,7 @@ def estimate(
     if implementation == "generated" and _unrivalled(group, device, profile):
         return None
     own = implementation == "generated" and profile.origin != "recorded"
-    group = as_copies(group)
+    group = group.form.copied or group
     terms, doubt = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}, 0.0
     threads = profile.fingerprint.get("threads", 1)
     away = name != HOST_DEVICE
@@ -340,7 +283,7 @@ def _tried(rates: Rates, graph: Graph) -> float | None:
     """Return the spread of what a graph is one of, where such were tried: several elementwise nodes
     and folds, or one node of these."""
     kinds = (Kind.ELEMENTWISE, Kind.REDUCTION)
-    if not all([node.op.kind in kinds for node in graph.nodes]):
+    if not rates.spreads or not all([node.op.kind in kinds for node in graph.nodes]):
         return None
     if len(graph.nodes) != 1:
         return rates.spreads.get("fused")
@@ -362,16 +305,18 @@ def _all_terms(
 ) -> Iterator[_Terms]:
     """Yield what `_pass_terms` says of each pass."""
     if implementation == "generated":
-        group = packed(group)
+        group = group.form.packed or group
     graph, known = group.graph, rates.nodes
     if len(known) > _NODES_KEPT:
         known.clear()
-    if rates.surfaces and own and not away and (sides := sides_of(group)) is not None:
-        yield generated_terms(rates, graph, sides)
+    if rates.surfaces and own and not away and group.form.sides is not None:
+        yield generated_terms(rates, graph, group.form.sides)
         return
-    if implementation == "generated" and group.kind is GroupKind.CROSSED:
-        more = 1.0 if away else uneven(group, max(threads, 1))
-        for part, times in visits(group, CHUNK):
+    section = group.form.section
+    if implementation == "generated" and section is not None:
+        more = 1.0 if away else section.uneven(max(threads, 1))
+        for body, shape, times in visits(graph, section, CHUNK):
+            part = Group(GroupKind.REDUCE, body, shape)
             again = {"launch": 0.0} if times > 1 else {"launch": 1.0}
             for terms in _all_terms(rates, part, implementation, own, away, threads, host):
                 yield terms and (
@@ -381,25 +326,26 @@ def _all_terms(
         return
     if implementation == "generated":
         for position, item in enumerate(passes(group, implementation)):
-            if own and not away and group.kind is not GroupKind.LIBRARY:
+            host_fold = own and not away and item.kind == "reduce_inner"
+            if host_fold and group.kind is not GroupKind.LIBRARY:
                 item = by_columns(group, item)
             made = _pass_terms(rates, graph, item, position == 0, own, own and away, threads)
             if own and not away and item.kind != "scan":
-                made = _handed(made, handed_seconds(rates, item.kind, len(graph.inputs)))
+                made = _handed(made, _handed_seconds(rates, item.kind, len(graph.inputs)))
             yield made
         return
     # One by one: programs repeat their ops, and every group that an op could be in asks for it.
+    moved = one_by_one(graph)
+    farther = [0.0] * len(moved)
     # what fits into the nearer caches comes from nowhere else
-    many = len(graph.nodes) > 1
-    large = many and sum([layout.nbytes for layout in graph.inputs]) > NEAR_BYTES
-    reach = Reach(rates, graph) if large else None
-    handed = 0.0
-    if graph.nodes:
-        handed = handed_seconds(rates, node_class(graph, graph.nodes[0]), len(graph.inputs))
-    for position, (node, nbytes) in enumerate(one_by_one(graph)):
+    if len(graph.nodes) > 1 and sum([layout.nbytes for layout in graph.inputs]) > NEAR_BYTES:
+        reach = Reach(rates, graph)
+        farther = [reach.more(node, nbytes) for node, nbytes in moved]
+    for position, ((node, nbytes), more) in enumerate(zip(moved, farther, strict=True)):
         first = position == 0
-        layouts = tuple([graph.layout(i) for i in node.operands])
+        layouts = tuple([graph.layouts[i] for i in node.operands])
         key = node.op, layouts, node.attrs, node.layout, nbytes, first
+        kind = node_class(graph, node) if first else ""
         try:
             if key not in known:
                 item = alone(graph, node, nbytes)
@@ -409,12 +355,26 @@ def _all_terms(
             item = alone(graph, node, nbytes)
             found = _pass_terms(rates, graph, item, first, own, host=host)
         if first:
-            found = _handed(found, handed)
-        if reach is not None and found is not None:
+            found = _handed(found, _handed_seconds(rates, kind, len(graph.inputs)))
+        if more and found is not None:
             terms, spread = found
-            more = reach.more(node, nbytes)
-            found = ({**terms, "memory": terms["memory"] + more}, spread) if more else found
+            found = {**terms, "memory": terms["memory"] + more}, spread
         yield found
+
+
+# Inputs of what the curves of classes were measured with.
+_GIVEN = {"elementwise": 2, "select": 3}
+
+
+def _handed_seconds(rates: Rates, kind: str, inputs: int) -> float:
+    """Return what handing a group so many inputs takes beyond those of the class that its first
+    pass is of: of one operand a call was measured, too. More are never handed over sooner: where
+    that call took longer than one of two operands, a moment did."""
+    if "handed" not in rates.nodes:  # searched once
+        key = rates.nearest["call.negative", "float64"]
+        rates.nodes["handed"] = 0.0 if key is None else max(-rates.work[key].value, 0.0)
+    each: float = rates.nodes["handed"]
+    return each * (inputs - _GIVEN.get(kind, 1))
 
 
 def _handed(found: _Terms, seconds: float) -> _Terms:
@@ -471,7 +431,7 @@ def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: 
     seconds = one("compiler") if first else 0.0
     if stored:
         return seconds + one("load")
-    size, folds = code_size(packed(group))
+    size, folds = code_size(group.form.packed or group)
     return seconds + one("kernel") + size * one("operation") + folds * one("reduction")
 
 

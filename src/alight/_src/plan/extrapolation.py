@@ -3,12 +3,10 @@ than its knots, written to more, picked more often, in few columns, row after ro
 
 from __future__ import annotations
 
-from alight._src.ir.group import Graph
-from alight._src.ir.ops import Kind
+from alight._src.ir.graph import Graph
 from alight._src.plan.curve import Curve
 from alight._src.plan.passes import NARROW_BYTES, NARROW_COLUMNS, Pass
 from alight._src.plan.profile import Rates
-from alight._src.plan.rate_lookup import curve_of
 
 __all__ = [
     "ADDED",
@@ -58,8 +56,7 @@ def narrow_seconds(curve: Curve, item: Pass, away: bool) -> float:
     share them than there are parts; a device's threads each have some elements of a column, and of
     products read them again for others beside it."""
     if away:
-        folds = [node for node in item.nodes if node.op.kind is Kind.REDUCTION]
-        share = min(folds[0].layout.size / NARROW_COLUMNS, 1.0)
+        share = min(item.reductions[0].layout.size / NARROW_COLUMNS, 1.0)
         return curve.seconds_at(item.rows * NARROW_BYTES * share)
     call = curve.knots[0][1]
     return call + max(curve.seconds_at(item.amount) - call, 0.0) / item.parts
@@ -71,7 +68,7 @@ def beginning(rates: Rates, kind: str, curve: Curve, amount: float) -> float:
     least, seconds = curve.knots[0]
     if amount >= least or not kind.startswith("reduce"):
         return curve.seconds_at(amount)
-    floor = min(rates.floor(kind), seconds)
+    floor = min(rates.floors[kind], seconds)
     return floor + (seconds - floor) * amount / least
 
 
@@ -79,7 +76,7 @@ def foreseen(graph: Graph, item: Pass, curve: Curve, whole: float) -> float:
     """Return the seconds of a choice: what it is made by comes again and again where it is
     broadcast, and a processor guesses wrong as often as among as many choices."""
     node = item.nodes[0]
-    share = graph.layout(node.operands[0]).size / max(node.layout.size, 1)
+    share = graph.layouts[node.operands[0]].size / max(node.layout.size, 1)
     if share >= 1 or len(curve.knots) < 2 or not item.amount:
         return whole
     least, call = curve.knots[1][0], curve.knots[0][1]
@@ -104,7 +101,7 @@ def results_seconds(rates: Rates, curve: Curve, item: Pass) -> float:
     """Return the seconds in which generated code writes what columns are folded into, of which the
     probes of many rows have few: what an addition that writes as much takes beyond reading."""
     lines = rates.curves.get(f"elementwise/{item.dtype}")
-    written = sum(node.layout.nbytes for node in item.nodes if node.op.kind is Kind.REDUCTION)
+    written = sum(node.layout.nbytes for node in item.reductions)
     if lines is None or not written:
         return 0.0
     more = lines.seconds_at(written / ADDED) - lines.knots[0][1]
@@ -117,11 +114,11 @@ def row_by_row(rates: Rates, graph: Graph, item: Pass) -> float:
     in the caches meanwhile."""
     node = item.nodes[0]
     result = node.layout.nbytes
-    found = curve_of(rates, "elementwise", item.dtype)
+    found = rates.curve_of["elementwise", item.dtype]
     if found is None or 3 * result <= NEAR_BYTES:
         return 0.0
     curve = found[0]
     call = curve.knots[0][1]
-    rows = graph.layout(node.operands[0]).size // node.layout.size
+    rows = graph.layouts[node.operands[0]].size // node.layout.size
     added, copied = (curve.seconds_at(n * result) - call for n in (3, 2))
-    return rates.floor(item.kind) + copied + (rows - 1) * added
+    return rates.floors[item.kind] + copied + (rows - 1) * added

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from alight._src.base.failures import ignoring_failures
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.base.failures import failures
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
-from alight._src.ir.rolls import turns
-from alight._src.plan.stages import Uses, over, together
+from alight._src.plan.stages import Uses, together
 
 # Nodes in one kernel. An equation of state (81 nodes, three inputs) ran 6.5 times faster as one
 # kernel than as three of at most 64 nodes, 2^20 float64: what crosses kernels goes through memory.
@@ -67,8 +67,10 @@ def group_of(graph: Graph, uses: Uses, region: Region) -> tuple[Group, tuple[int
     found = uses.groups.get(key)
     if found is None:
         group, inputs = _made(graph, region)
-        with ignoring_failures(TypeError):  # an attribute without a hash
-            group = uses.distinct.setdefault(group, group)
+        try:
+            group = uses.distinct.setdefault((group.kind, group.graph, group.shape), group)
+        except failures(TypeError):  # an attribute without a hash
+            pass
         found = uses.groups[key] = group, inputs
     return found
 
@@ -92,16 +94,18 @@ def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
             Node(node.op, tuple([local[o] for o in node.operands]), node.attrs, node.layout)
         )
     body = Graph(
-        tuple([graph.layout(i) for i in inputs]),
+        tuple([graph.layouts[i] for i in inputs]),
         tuple(inner),
         tuple([local[o] for o in region.outputs]),
     )
-    whole = members[-1]
+    last = nodes[members[-1] - first]
     if region.kind not in (GroupKind.LOOP, GroupKind.SCAN, GroupKind.LIBRARY):
         # over what is folded last
-        folds = [m for m in members if nodes[m - first].op.kind is Kind.REDUCTION]
-        whole = min(folds, key=lambda m: graph.layout(nodes[m - first].operands[0]).ndim)
-    return Group(region.kind, body, over(graph, whole)), tuple(inputs)
+        folds = [nodes[m - first] for m in members if nodes[m - first].op.kind is Kind.REDUCTION]
+        last = min(folds, key=lambda node: graph.layouts[node.operands[0]].ndim)
+    folds_last = last.op.kind is Kind.REDUCTION
+    over = graph.layouts[last.operands[0]] if folds_last else last.layout
+    return Group(region.kind, body, over.shape), tuple(inputs)
 
 
 def prune(graph: Graph, uses: Uses, regions: list[Region]) -> list[Region]:
@@ -160,7 +164,7 @@ def _divide(
     first = len(graph.inputs)
     nodes = graph.nodes
     kind = nodes[members[0] - first].op.kind
-    rolled = placed and turns(nodes[members[0] - first]) is not None
+    rolled = placed and graph.rolls.get(members[0]) is not None
     if not rolled and kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCTION:
         yield GroupKind.LIBRARY, members
         return
@@ -168,7 +172,7 @@ def _divide(
     for number in reversed(members):
         node = nodes[number - first]
         if node.op.kind is Kind.REDUCTION:
-            ndim = len(graph.layout(node.operands[0]).shape)
+            ndim = len(graph.layouts[node.operands[0]].shape)
             axis = node.attr("axis")
             homes[number] = tuple(range(ndim)) if axis is None else axis
         elif node.op.kind is Kind.MOVEMENT:
@@ -208,7 +212,7 @@ def _crossing_bytes(graph: Graph, uses: Uses, inside: set[int], cone: list[int])
     within = set(cone)
     crossing = {o for m in cone for o in graph.nodes[m - first].operands}
     return sum(
-        graph.layout(o).nbytes * (1 if o in uses.live else 2) for o in (crossing & inside) - within
+        graph.layouts[o].nbytes * (1 if o in uses.live else 2) for o in (crossing & inside) - within
     )
 
 
@@ -233,7 +237,7 @@ def _arrays(graph: Graph, uses: Uses, members: list[int]) -> int:
 
 def streams(graph: Graph, uses: Uses, values: Iterable[int]) -> set[tuple[int, tuple[int, ...]]]:
     """Return the arrays larger than a scalar behind these values, each with its strides."""
-    layouts = [(v, graph.layout(v)) for v in values]
+    layouts = [(v, graph.layouts[v]) for v in values]
     return {(uses.base[v], layout.strides) for v, layout in layouts if layout.size > 1}
 
 
@@ -277,7 +281,7 @@ def _turns(graph: Graph, members: list[int]) -> tuple[int, int, int] | None:
     first = len(graph.inputs)
     nodes = [graph.nodes[member - first] for member in members]
     alike = [
-        (node.op, node.attrs, node.layout, [graph.layout(o) for o in node.operands])
+        (node.op, node.attrs, node.layout, [graph.layouts[o] for o in node.operands])
         for node in nodes
     ]
     middle = len(alike) // 2

@@ -15,9 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from alight._src.ir.group import Graph, GroupKind
-from alight._src.ir.op import Kind
-from alight._src.plan.choose import host_implementation, operation, ruled_out, wanted
+from alight._src.ir.graph import GROUP_KINDS, Graph, GroupKind
+from alight._src.plan.choose import operation, ruled_out, wanted
 from alight._src.plan.fuse import LEAST_GAIN_SECONDS, Region, group_of, halves, prune
 from alight._src.plan.plan import Estimate, Facts, Refusal, no_estimate
 from alight._src.plan.stages import Uses
@@ -51,9 +50,6 @@ def gated(graph: Graph, uses: Uses, regions: list[Region], facts: Facts) -> Gate
     if gate.refused:
         result = prune(graph, uses, result)
     return Gated(result, gate.refused, gate.clear and not gate.refused)
-
-
-_KINDS = {Kind.ELEMENTWISE: GroupKind.LOOP, Kind.REDUCTION: GroupKind.REDUCE}
 
 
 class _Gate:
@@ -109,7 +105,7 @@ class _Gate:
         where = self.devices[device]
         names = where.support.implementations
         if device == HOST_DEVICE:
-            own = host_implementation(group)
+            own = group.form.host_implementation
             names = (own, *[name for name in names if name not in ("numpy", "library")])
         if self.facts.force != (None, None):  # who may not run it says nothing of it
             names = tuple([name for name in names if wanted(self.facts, device, name)])
@@ -128,7 +124,7 @@ class _Gate:
     def together(self, parts: Sequence[Region], device: str) -> tuple[float, set[str]]:
         """Return the seconds of parts one after another, the steps that are more included, and who
         makes them; infinity where one is unknown."""
-        total = self.facts.step_on(device) * (len(parts) - 1)
+        total = self.facts.steps.get(device, self.facts.step_seconds) * (len(parts) - 1)
         makers = set()
         for part in parts:
             estimate, by = self.best(part, device)
@@ -162,7 +158,7 @@ class _Gate:
     def part(self, region: Region, owned: list[int], again: Sequence[int]) -> Region:
         """Return members of one kind as a region that computes what it needs of ``again`` anew."""
         node = self.graph.nodes[owned[0] - len(self.graph.inputs)]
-        kind = _KINDS.get(node.op.kind, region.kind)
+        kind = GROUP_KINDS.get(node.op.kind, region.kind)
         return self.outlined(
             Region(kind, region.key, region.stage, sorted({*owned, *again}), {*owned})
         )

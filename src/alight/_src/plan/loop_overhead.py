@@ -8,17 +8,16 @@ from dataclasses import replace
 from itertools import pairwise
 
 from alight._core import make_layout
-from alight._src.ir.group import Graph, Group, reduced_axes
-from alight._src.ir.ops import Kind
+from alight._src.ir.graph import Graph, steps_of
+from alight._src.ir.group import Group
+from alight._src.ir.op import width_in_bits
 from alight._src.ir.table_reduction import LANES
 from alight._src.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
-from alight._src.plan.access_pattern import LINE_BYTES, Runs, runs_of, steps_of
+from alight._src.plan.access_pattern import LINE_BYTES, Runs, runs_of
 from alight._src.plan.curve import Measured
 from alight._src.plan.loop_starts import MOMENTS, ROUNDED, begun_seconds, is_whole
 from alight._src.plan.passes import COMBINED_BYTES, ROWS_FOR_EACH, Pass
 from alight._src.plan.profile import Rates
-from alight._src.plan.rate_lookup import curve_of, nearest
-from alight._src.plan.workload import width_in_bits
 
 # Of rows that do not join, up to where an element takes longer than where they do: NumPy's sums of
 # two float64 took 0.2 ns more in rows of 64 to 1000, and no more in all in rows of 30000.
@@ -47,9 +46,8 @@ def combined_seconds(rates: Rates, item: Pass, threads: int) -> float:
     that each of them has a part of, beyond one row: up to where there are all the parts there can
     be, as many more as there are bytes. Sums of 8 MiB (16 threads, Xeon) took 21 us in one row, 25
     in 4, 33 in 8 and 21 in 64, which are shared row by row."""
-    folds = [node for node in item.nodes if node.op.kind is Kind.REDUCTION]
-    rows = folds[0].layout.size if folds else 0
-    key = nearest(rates, "combined@reduce_inner", item.dtype)
+    rows = item.reductions[0].layout.size if item.reductions else 0
+    key = rates.nearest["combined@reduce_inner", item.dtype]
     if key is None or not 1 < rows < ROWS_FOR_EACH * threads:
         return 0.0
     return (rows - 1) * rates.work[key].value * min(1.0, item.amount / COMBINED_BYTES)
@@ -80,24 +78,9 @@ def summed(item: Pass, own: bool) -> bool:
     return rounds and not side_by_side(item)
 
 
-def unmoved(graph: Graph, item: Pass) -> frozenset[int]:
-    """Return the numbers of the elementwise nodes that only read what stays along inner loops: a
-    compiler computes them before these."""
-    if item.kind != "elementwise" or item.runs.starts == 1:
-        return frozenset()
-    found = {n for n, layout in enumerate(graph.inputs) if not layout.ndim or layout.shape[-1] == 1}
-    if len(found) == len([layout for layout in graph.inputs if not layout.ndim]):
-        return frozenset()  # of numbers alone nothing is made
-    for number, node in graph.numbered():
-        if node.op.kind is Kind.ELEMENTWISE and found.issuperset(node.operands):
-            found.add(number)
-    return frozenset(found)
-
-
 def row_by_result(item: Pass) -> bool:
     """Tell whether generated code folds rows side by side, each into a result of its own."""
-    folds = [node for node in item.nodes if node.op.kind is Kind.REDUCTION]
-    alike = all(node.layout.size == item.runs.starts for node in folds)
+    alike = all(node.layout.size == item.runs.starts for node in item.reductions)
     return item.kind == "reduce_inner" and alike and side_by_side(item)
 
 
@@ -123,9 +106,9 @@ def padding(item: Pass, step: int) -> float:
 def by_rows(graph: Graph, item: Pass) -> Pass:
     """Return a fold as a device goes through it: row by row, in whatever order a host's nest would
     go through its arrays."""
-    fold = next(node for node in item.nodes if node.op.kind is Kind.REDUCTION)
+    fold = item.reductions[0]
     rows = max(fold.layout.size, 1)
-    length = graph.layout(fold.operands[0]).size // rows
+    length = graph.layouts[fold.operands[0]].size // rows
     if length == item.runs.length:
         return item
     return replace(item, runs=Runs(rows, length, 0, 0, torn=item.runs.torn))
@@ -134,11 +117,7 @@ def by_rows(graph: Graph, item: Pass) -> Pass:
 def by_columns(group: Group, item: Pass) -> Pass:
     """Return a fold of a group as a host goes through it: with the rows of short ones side by side,
     whatever they are broadcast along. Those of an operand follow one another, stay, or are torn."""
-    if item.kind != "reduce_inner":
-        return item
-    shape = group.shape
-    fold = next(node for node in item.nodes if node.op.kind is Kind.REDUCTION)
-    axes = reduced_axes(fold, len(shape))
+    shape, axes = group.shape, group.form.axes
     length = math.prod(shape[i] for i in axes)
     kept = [i for i in range(len(shape)) if i not in axes and shape[i] > 1]
     # one that is as short is written out, too, beside a long one
@@ -158,10 +137,10 @@ def _rows_seconds(rates: Rates, item: Pass) -> float:
     of them, takes as long for a shorter one. In an H200's teams of four a row of 2, 3, 5, 8 and 12
     float32 took 49, 49, 49, 51 and 55 ps for its maximum, 137 to 143 for its place."""
     seconds = 0.0
-    for name in [node.op.name for node in item.nodes if node.op.kind is Kind.REDUCTION]:
+    for name in [node.op.name for node in item.reductions]:
         wider = "argmax@" if name.startswith("arg") else ""
-        key = nearest(rates, f"beside@{wider}reduce_inner", item.dtype)
-        key = key or nearest(rates, "beside@reduce_inner", item.dtype)
+        key = rates.nearest[f"beside@{wider}reduce_inner", item.dtype]
+        key = key or rates.nearest["beside@reduce_inner", item.dtype]
         seconds += item.runs.starts * ROW * rates.work[key].value if key else 0.0
     return seconds
 
@@ -174,12 +153,12 @@ def _beside_seconds(rates: Rates, item: Pass, away: bool) -> float:
     and 100 ps, maxima of float64 160, 131, 185, 262 and 234; memory takes 66 and 130). Rows that
     do not join, and complex numbers, are read one by one; of bodies no shorter ones were timed."""
     runs, dtype = item.runs, item.dtype
-    key = nearest(rates, f"{'torn' if runs.torn else 'beside'}@reduce_inner", dtype)
+    key = rates.nearest[f"{'torn' if runs.torn else 'beside'}@reduce_inner", dtype]
     if key is None:
         return 0.0
     elements = runs.starts * runs.length
     seconds = elements * rates.work[key].value
-    found = curve_of(rates, "reduce_inner", dtype)
+    found = rates.curve_of["reduce_inner", dtype]
     others = away or len(item.nodes) > 1 or runs.torn or dtype.startswith("complex")
     if others or runs.length >= ROW or found is None:
         return seconds
@@ -220,7 +199,7 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         if kind == "reduce_outer" and own and not away and item.nodes[-1].op.name in MOMENTS:
             begun *= 2  # sums of distances first, then of their squares
         seconds += begun * operands * (start or 0.0)
-        key = nearest(rates, f"long@{kind}", item.dtype)
+        key = rates.nearest[f"long@{kind}", item.dtype]
         length = min(runs.length, LONG_ROW)
         seconds += runs.starts * length * rates.work[key].value if key else 0.0
         # What vectors leave over where it does not lie in order, generated code gathers, which
@@ -228,13 +207,13 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         part = own and runs.length % step > 0
         quick = not item.dtype.startswith("complex")
         odd = runs.near * step * part * quick if own else runs.near + runs.far
-        key = nearest(rates, "start@near", item.dtype) if odd else None
+        key = rates.nearest["start@near", item.dtype] if odd else None
         if key is not None:
             seconds += runs.starts * odd * rates.work[key].value
     if (
         own and not away and kind == "elementwise" and side_by_side(item)
     ):  # copied as short rows of folds are
-        key = nearest(rates, "torn@reduce_inner", item.dtype)
+        key = rates.nearest["torn@reduce_inner", item.dtype]
         copied = max(runs.torn, runs.near + runs.far) * runs.starts * runs.length
         return seconds + copied * rates.work[key].value if key else seconds
     if away and item.once and kind == "reduce_inner" and side_by_side(item):
@@ -248,9 +227,9 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         near, far = 0, near + far
     filled = padding(item, step) if own else 1.0  # those far away are gathered, full or not
     aside = "far@folded" if own and kind.startswith("reduce") else "far"
-    back = min(runs.back, near) if own and nearest(rates, "back", item.dtype) else 0
+    back = min(runs.back, near) if own and rates.nearest["back", item.dtype] else 0
     for name, count in (("near", near - back), ("back", back), (aside, far)):
-        key = nearest(rates, name, item.dtype) if count else None
+        key = rates.nearest[name, item.dtype] if count else None
         if key is not None:
             seconds += filled * runs.starts * runs.length * count * rates.work[key].value
     return seconds
@@ -282,7 +261,7 @@ def distant_seconds(rates: Rates, item: Pass, own: bool) -> float:
         name = "distant@special" if special else "distant@folded"
     elif not runs.far and not whole:
         return 0.0
-    key = nearest(rates, name, item.dtype) or nearest(rates, "distant", item.dtype)
+    key = rates.nearest[name, item.dtype] or rates.nearest["distant", item.dtype]
     if key is None or not wide:
         return 0.0
     return far_share(moved) * wide * rates.work[key].value
@@ -308,7 +287,7 @@ def _iterated(rates: Rates, item: Pass) -> float:
     runs = item.runs
     seconds = _turned(rates, item) if runs.turned + runs.again else 0.0
     away = [("start@near", runs.near + runs.far - runs.turned)]
-    key = nearest(rates, "iterator", item.dtype) if runs.torn else None
+    key = rates.nearest["iterator", item.dtype] if runs.torn else None
     seconds += rates.work[key].value if key is not None else 0.0
     if runs.starts > 1 and runs.length <= BUFFERED:
         torn = runs.torn - runs.turned
@@ -316,14 +295,14 @@ def _iterated(rates: Rates, item: Pass) -> float:
             ("start", torn * runs.starts),
             ("long", torn * runs.starts * runs.length),
         ):
-            key = nearest(rates, f"{name}@elementwise", item.dtype)
+            key = rates.nearest[f"{name}@elementwise", item.dtype]
             seconds += count * rates.work[key].value if key else 0.0
     elif apart_of(rates, item) is not None:
         return seconds
     else:
         away = [("near", runs.near), ("far", runs.far - runs.turned)]
     for name, count in away:
-        key = nearest(rates, name, item.dtype) if count else None
+        key = rates.nearest[name, item.dtype] if count else None
         seconds += count * runs.starts * runs.length * rates.work[key].value if key else 0.0
     return seconds
 
@@ -333,7 +312,7 @@ def _turned(rates: Rates, item: Pass) -> float:
     runs = item.runs
     elements = runs.starts * runs.length
     unit = _by_side(rates, "turned", item.dtype, runs.side)
-    found = curve_of(rates, "elementwise", item.dtype)
+    found = rates.curve_of["elementwise", item.dtype]
     if unit is None or found is None:
         return 0.0
     return found[0].stream_seconds(runs.again * elements) + runs.turned * elements * unit
@@ -341,7 +320,7 @@ def _turned(rates: Rates, item: Pass) -> float:
 
 def _by_side(rates: Rates, name: str, dtype: str, side: int) -> float | None:
     """Return the seconds for an element of squares of that side; None where none was measured."""
-    keys = {n: key for n in TURNED_SIDES if (key := nearest(rates, f"{name}{n}", dtype))}
+    keys = {n: key for n in TURNED_SIDES if (key := rates.nearest[f"{name}{n}", dtype])}
     if not keys:
         return None
     knots = [(math.log(n), rates.work[key].value) for n, key in keys.items()]
@@ -367,10 +346,10 @@ def in_order(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
     """Return the seconds in which a library brings what it looks for a place in into order, since
     it does so for whole rows only, and the pass that is left then."""
     node = item.nodes[0]
-    begin = nearest(rates, "start@elementwise", item.dtype)
+    begin = rates.nearest["start@elementwise", item.dtype]
     if not node.op.name.startswith("arg") or begin is None:
         return 0.0, item
-    layout, axis = graph.layout(node.operands[0]), node.attr("axis")
+    layout, axis = graph.layouts[node.operands[0]], node.attr("axis")
     order = list(range(layout.ndim))
     if axis is not None and order:
         order.append(order.pop(axis))
@@ -378,21 +357,21 @@ def in_order(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
     given = make_layout(layout.dtype, shape, tuple([layout.strides[i] for i in order]))
     whole = make_layout(layout.dtype, shape)
     runs = runs_of(shape, (given,), (whole,))
-    found = curve_of(rates, "elementwise", item.dtype)
+    found = rates.curve_of["elementwise", item.dtype]
     if found is None or (runs.starts == 1 and not runs.near + runs.far):
         return 0.0, item
     length = layout.size if axis is None else layout.shape[axis]
     rows = Runs(layout.size // max(length, 1), length, 0, 0)
     unit = _by_side(rates, "copied", item.dtype, runs.side) if runs.turned else None
     if unit is not None:
-        short = nearest(rates, "short@copied", item.dtype)
+        short = rates.nearest["short@copied", item.dtype]
         each = rates.work[short].value if short is not None else 0.0
         return layout.size * unit + runs.starts * each, replace(item, runs=rows)
     nbytes = 2 * layout.nbytes
-    memory = found[0].seconds_at(nbytes) - rates.floor("elementwise")
+    memory = found[0].seconds_at(nbytes) - rates.floors["elementwise"]
     loops = _turned(rates, replace(item, runs=runs))
     away = runs.starts * runs.length * max(0, runs.near + runs.far - runs.turned)
-    near = nearest(rates, "start@near", item.dtype)
+    near = rates.nearest["start@near", item.dtype]
     loops += runs.starts * rates.work[begin].value
     loops += away * rates.work[near].value if near is not None else 0.0
     return max(memory, 0.0) + loops, replace(item, runs=rows)
@@ -409,12 +388,12 @@ def after(rates: Rates, graph: Graph, item: Pass) -> float:
     what it makes of its elements before as far as that is not in the caches."""
     node = item.nodes[0]
     result, name = node.layout, node.op.name
-    key = nearest(rates, "mean@after", item.dtype) or nearest(rates, "divide", item.dtype)
-    found = curve_of(rates, "elementwise", item.dtype)
+    key = rates.nearest["mean@after", item.dtype] or rates.nearest["divide", item.dtype]
+    found = rates.curve_of["elementwise", item.dtype]
     if key is None or found is None or name not in _DIVISIONS:
         return 0.0
-    curve, call = found[0], rates.floor("elementwise")
-    moved = 2 * graph.layout(node.operands[0]).nbytes
+    curve, call = found[0], rates.floors["elementwise"]
+    moved = 2 * graph.layouts[node.operands[0]].nbytes
     far = curve.seconds_at(moved) - call - curve.stream_seconds(moved)
     seconds = _DIFFERENCES.get(name, 0) * max(far, 0.0)
     if result.size <= 1:

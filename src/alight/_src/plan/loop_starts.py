@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import math
 
-from alight._src.ir.ops import Kind
 from alight._src.plan.passes import Pass
 from alight._src.plan.profile import Rates
-from alight._src.plan.rate_lookup import nearest
 
 # Lengths of the rows that tell what starting a fold of one takes: short ones, and others. Folds of
 # fewer than sixteen go side by side in generated code.
@@ -30,14 +28,13 @@ MOMENTS = ("var", "std")
 
 def is_whole(item: Pass) -> bool:
     """Tell whether all is folded into one element."""
-    folds = [node for node in item.nodes if node.op.kind is Kind.REDUCTION]
-    return all(node.layout.size == 1 for node in folds)
+    return all(node.layout.size == 1 for node in item.reductions)
 
 
 def begun_seconds(rates: Rates, item: Pass, kind: str, own: bool, away: bool) -> float | None:
     """Return the seconds of starting an inner loop, for each operand, as it was measured of what
     is most like the pass."""
-    fold = next((n.op.name for n in item.nodes if n.op.kind is Kind.REDUCTION), "sum")
+    fold = item.reductions[0].op.name if item.reductions else "sum"
     place = fold.startswith("arg")
     rounds = item.dtype.startswith(("float", "complex"))
     names = [kind, "elementwise"]
@@ -69,7 +66,7 @@ def begun_itself(rates: Rates, item: Pass, fold: str) -> bool:
     names = [item.kind] if fold in MOMENTS else []
     names += _places(item, item.kind) if fold.startswith("arg") else []
     return item.kind == "reduce_outer" and any(
-        nearest(rates, f"start@{name}", item.dtype) for name in names
+        rates.nearest[f"start@{name}", item.dtype] for name in names
     )
 
 
@@ -94,11 +91,11 @@ def _start(rates: Rates, name: str, item: Pass) -> float | None:
 
 def _by_length(rates: Rates, name: str, which: str, item: Pass) -> float | None:
     """Return seconds of starting an inner loop of a length, by those of two lengths."""
-    key = nearest(rates, f"{which}start@{name}", item.dtype)
+    key = rates.nearest[f"{which}start@{name}", item.dtype]
     if key is None:
         return None
     seconds, length = rates.work[key].value, max(item.runs.length, START_ROWS[0])
-    short = nearest(rates, f"{which}short@{name}", item.dtype)
+    short = rates.nearest[f"{which}short@{name}", item.dtype]
     if short is None:
         return seconds
     if name in ("whole", "across"):

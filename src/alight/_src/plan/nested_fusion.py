@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable
 
-from alight._src.ir.group import Graph, Group, GroupKind, reduced_axes
-from alight._src.ir.nested import innermost, written_out
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
+from alight._src.ir.nested import innermost
 from alight._src.ir.op import Kind
 from alight._src.ir.table_reduction import LANES
 from alight._src.plan.fuse import (
@@ -85,9 +86,9 @@ def _short(graph: Graph, uses: Uses, region: Region) -> bool:
     for number in region.members:
         node = graph.nodes[number - first]
         if node.op.kind is Kind.REDUCTION:
-            over = graph.layout(node.operands[0])
+            over = graph.layouts[node.operands[0]]
             last = over.ndim - 1
-            if not innermost(node.op) or reduced_axes(node, over.ndim) != (last,):
+            if not innermost(node.op) or graph.axes[number] != (last,):
                 return False
             if not 2 <= over.shape[last] <= _MOST or node.layout.ndim != last:
                 return False
@@ -98,11 +99,7 @@ def _short(graph: Graph, uses: Uses, region: Region) -> bool:
 def _side_by_side(group: Group) -> bool:
     """Tell whether the rows of a group are short, so that many of them are in registers at once."""
     ndim = len(group.shape)
-    for node in group.graph.nodes:
-        if node.op.kind is Kind.REDUCTION and group.graph.layout(node.operands[0]).ndim == ndim:
-            axes = reduced_axes(node, ndim)
-            return ndim > 1 and axes == (ndim - 1,) and group.shape[-1] <= LANES
-    return False
+    return ndim > 1 and group.form.axes == (ndim - 1,) and group.shape[-1] <= LANES
 
 
 def _fits(graph: Graph, uses: Uses, whole: Region, inner: Region) -> bool:
@@ -115,11 +112,11 @@ def _fits(graph: Graph, uses: Uses, whole: Region, inner: Region) -> bool:
         return False
     if len(streams(graph, uses, inputs)) > KERNEL_ARRAYS:
         return False
-    between = sum(graph.layout(number).nbytes for number in inner.outputs)
+    between = sum(graph.layouts[number].nbytes for number in inner.outputs)
     if between <= _CACHED_BYTES and not _side_by_side(group):
         return False
     first = len(graph.inputs)
     fold = next(m for m in inner.members if graph.nodes[m - first].op.kind is Kind.REDUCTION)
-    copies = graph.layout(graph.nodes[fold - first].operands[0]).shape[-1]
+    copies = graph.layouts[graph.nodes[fold - first].operands[0]].shape[-1]
     weight = weight_of(graph, whole.members) + (copies - 1) * weight_of(graph, inner.members)
-    return weight <= KERNEL_NODES and written_out(group) is not None
+    return weight <= KERNEL_NODES and group.form.flat is not None

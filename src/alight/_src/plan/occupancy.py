@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from alight._src.ir.op import Kind
 from alight._src.plan.passes import BLOCK
-from alight._src.plan.rate_lookup import nearest
-from alight._src.plan.workload import body_parts, node_elements
+from alight._src.plan.workload import body_parts
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph
+    from alight._src.ir.graph import Graph
     from alight._src.plan.passes import Pass
     from alight._src.plan.profile import Rates
 
@@ -37,7 +36,7 @@ LONE_OPS: Mapping[str, int] = {
 def lone_seconds(rates: Rates, graph: Graph, item: Pass) -> float:
     """Return the seconds of a pass beyond its launch if its threads wait for each operation as one
     block that has a device to itself does; 0 where that was not measured."""
-    near = nearest(rates, "max@lone", item.dtype)
+    near = rates.nearest["max@lone", item.dtype]
     if near is None or not item.threads:
         return 0.0
     dtype = near.partition("/")[2]
@@ -47,19 +46,19 @@ def lone_seconds(rates: Rates, graph: Graph, item: Pass) -> float:
         return None if found is None else found.value
 
     seconds, simple = 0.0, unit("add") or 0.0
-    for node in item.nodes:
+    for node, count in zip(item.nodes, item.counts, strict=True):
         one: float | None = simple * node.op.flops
         if node.op.kind is Kind.REDUCTION:
             one = unit("max")
             if one is not None:
                 # Little but the wait for what it reads, as long for each array (random walks by 16
                 # of these: 2.0 ns an element in float32 and 6.3 in float64, 1.2 and 4.3 without).
-                one *= max(1, _arrays(graph, node_elements(graph, node)))
+                one *= max(1, _arrays(graph, count))
         elif node.op.name in LONE_OPS or node.op.special:
             one = unit(node.op.name if node.op.name in LONE_OPS else "exp")
             if one is None:  # there was no time for it: as long as the operations of its body
                 one = simple * sum(body_parts(graph, node))
-        seconds += (one or 0.0) * node_elements(graph, node)
+        seconds += (one or 0.0) * count
     # Warps of 32 threads go to four schedulers, so that two of a block share one: below that each
     # waits for its own operations alone (H200: sums of products of 1024 float64 took 32 threads
     # 0.3 to 1.0 us beyond a launch, which were 1.2 if each shared its scheduler).

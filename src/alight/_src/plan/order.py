@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from alight._src.ir.group import Graph, Group, Node
+from alight._src.ir.graph import Graph, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 from alight._src.plan.fuse import Region, group_of
 from alight._src.plan.stages import Uses
@@ -32,7 +33,7 @@ def in_order(graph: Graph, uses: Uses, regions: list[Region]) -> list[Unit]:
     for region in regions:
         group, inputs = group_of(graph, uses, region)
         units.append(Unit(region.members, inputs, tuple(region.outputs), group, None, region))
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if node.op.kind is Kind.VIEW or node.op.kind is Kind.WRITE:
             units.append(Unit([number], node.operands, (number,), None, node))
 

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from alight._src.ir.group import Graph, Group, GroupKind, Node, reduced_axes
-from alight._src.ir.inner import folded, is_product
-from alight._src.ir.nested import packed
-from alight._src.ir.op import dtype_name
-from alight._src.ir.ops import Kind
+from alight._src.ir.graph import Graph, GroupKind, Node, reduced_axes, steps_of
+from alight._src.ir.group import Group
+from alight._src.ir.op import dtype_name, width_in_bits
+from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK, LANES
 from alight._src.plan.access_pattern import (
     LINE_BYTES,
     Runs,
     between_bytes,
     runs_of,
-    steps_of,
     touched_bytes,
 )
 from alight._src.plan.workload import (
     contraction_flops,
     is_contraction,
+    node_elements,
     one_by_one,
-    width_in_bits,
     workload,
 )
 
@@ -41,7 +38,8 @@ class Pass:
     arrays does, or less. Generated code has ``threads`` on a device; where it folds columns that
     lie side by side, ``rows`` of them, a host's threads share them in so many ``parts``. ``once``:
     a device folds each row in one kernel. Of a product's bytes ``again`` are read more than once,
-    for other results: out of the caches."""
+    for other results: out of the caches. ``counts`` says how often the body of each node runs;
+    ``reductions`` are those of the nodes that are."""
 
     kind: str
     dtype: str
@@ -56,6 +54,8 @@ class Pass:
     parts: int = 0
     once: bool = False
     again: float = 0.0
+    counts: tuple[int, ...] = ()
+    reductions: tuple[Node, ...] = ()
 
 
 def node_class(graph: Graph, node: Node) -> str:
@@ -80,8 +80,8 @@ def node_class(graph: Graph, node: Node) -> str:
 
 def reduction_class(graph: Graph, node: Node) -> str:
     """Return whether a reduction folds the axis along which elements are neighbours."""
-    layout = graph.layout(node.operands[0])
-    axis = node.attr("axis")
+    layout = graph.layouts[node.operands[0]]
+    axis = dict(node.attrs).get("axis")
     axes = range(layout.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     folded = {i % layout.ndim for i in axes} if layout.ndim else set()
     long = [i for i in range(layout.ndim) if layout.shape[i] > 1]
@@ -99,16 +99,16 @@ ROWS_FOR_EACH, COMBINED_BYTES = 4, 1 << 22
 COLUMNS_BYTES = 256
 
 
-def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
+def columns_of(group: Group) -> tuple[int, int] | None:
     """Return the rows that generated code folds columns of, and how many columns lie side by side;
     None where it goes along what is folded.
 
     As its nests do, it goes along the axis on which more elements of what it reads have neighbours;
     of products, where fewer lie apart.
     """
-    shape, layouts = group.shape, group.graph.inputs
-    steps = [steps_of(layout, shape) for layout in layouts]
-    kept, fold = (_innermost(group, axes, along) for along in (False, True))
+    shape, layouts, axes = group.shape, group.graph.inputs, group.form.axes
+    steps, places = _steps(group)
+    kept, fold = (_innermost(group, places, along) for along in (False, True))
     if kept is None or fold is None:
         return None
     inner = kept, fold
@@ -121,67 +121,78 @@ def columns_of(group: Group, axes: Sequence[int]) -> tuple[int, int] | None:
             sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] not in (0, x.itemsize))
             for i in inner
         ]
-        product = group.kind is GroupKind.REDUCE and is_product(group)
+        product = group.kind is GroupKind.REDUCE and group.form.product
         if shape[kept] < LANES or apart[0] >= apart[1] or not product:
             return None
     return math.prod(shape[i] for i in axes), shape[kept]
 
 
-def _innermost(group: Group, axes: Sequence[int], along: bool) -> int | None:
-    """Return which of the axes that are folded, or of those that are not, has the nearest elements;
-    None where there is none."""
-    shape, graph = group.shape, group.graph
-    steps = [steps_of(graph.layout(number), shape, tuple(axes)) for number in graph.outputs]
-    steps += [steps_of(layout, shape) for layout in graph.inputs]
-    own = [i for i, n in enumerate(shape) if n != 1 and (i in axes) is along]
+def _steps(group: Group) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return the steps of the inputs along a group's axes, and those of outputs and inputs."""
+    shape, graph, axes = group.shape, group.graph, group.form.axes
+    steps = [steps_of(layout, shape) for layout in graph.inputs]
+    return steps, [steps_of(graph.layouts[o], shape, axes) for o in graph.outputs] + steps
+
+
+def _innermost(group: Group, steps: list[tuple[int, ...]], along: bool) -> int | None:
+    """Return which of the axes that are folded, or of those that are not, has the nearest elements
+    by these steps; None where there is none."""
+    axes = group.form.axes
+    own = [i for i, n in enumerate(group.shape) if n != 1 and (i in axes) is along]
     return max(own, key=lambda i: [-abs(s[i]) for s in steps], default=None)
 
 
 def _read_bytes(group: Group, columns: bool) -> float:
     """Return the bytes that inner loops of a fold read, whoever has read them before: of what stays
     along them none, of what lies apart up to a line."""
-    shape = group.shape
-    folds = [node for node in group.graph.nodes if node.op.kind is Kind.REDUCTION]
-    axis = _innermost(group, reduced_axes(folds[0], len(shape)), not columns) if folds else None
+    if not group.form.reductions:
+        return 0.0
+    steps, places = _steps(group)
+    axis = _innermost(group, places, not columns)
     if axis is None:
         return 0.0
-    steps = [abs(steps_of(layout, shape)[axis]) for layout in group.graph.inputs]
-    return float(math.prod(shape) * sum(min(step, LINE_BYTES) for step in steps))
+    return float(math.prod(group.shape) * sum(min(abs(step[axis]), LINE_BYTES) for step in steps))
 
 
 def loop_dtype(graph: Graph, node: Node) -> str:
     """Return the dtype a node computes in: its first operand's, or of what it picks from."""
     first = 1 if node.op.name == "where" else 0
-    layout = graph.layout(node.operands[first]) if node.operands else node.layout
+    layout = graph.layouts[node.operands[first]] if node.operands else node.layout
     return dtype_name(layout.dtype)
 
 
-def passes(group: Group, implementation: str) -> Iterator[Pass]:
-    """Yield what runs as one launch each."""
+def passes(group: Group, implementation: str) -> list[Pass]:
+    """Return what runs as one launch each."""
     product = group.kind is GroupKind.LIBRARY
     if implementation == "generated":
-        group = packed(folded(group))
+        group = group.form.lowered or group.form.packed or group
     graph = group.graph
     if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
-        folds = [node for node in graph.nodes if node.op.kind is Kind.REDUCTION]
+        folds, axes = group.form.reductions, group.form.axes
         # what is bound by memory and writes whole arrays moves bytes as elementwise code does
-        whole = any(graph.layout(o).shape == group.shape for o in graph.outputs)
+        whole = any(graph.layouts[o].shape == group.shape for o in graph.outputs)
         columns = None
         kind = "elementwise"
         if folds and not whole:
-            columns = columns_of(group, reduced_axes(folds[0], len(group.shape)))
+            columns = columns_of(group)
             kind = "reduce_inner" if columns is None else "reduce_outer"
         if group.kind is GroupKind.SCAN:
             kind, columns = "scan", None
+        threads = threads_of(group, columns is not None)
+        once = group.kind is GroupKind.ROWWISE or (kind == "reduce_inner" and _once(group))
         work = workload(group)
-        amount = work.bytes_read if kind == "reduce_outer" else work.nbytes
+        nbytes = work.bytes_read + work.bytes_written
+        amount = work.bytes_read if kind == "reduce_outer" else nbytes
         # the widest fills the registers
         dtype = max(work.dtypes, default="float64", key=width_in_bits)
-        outputs = tuple([graph.layout(o) for o in dict.fromkeys(graph.outputs)])
-        reduced = reduced_axes(folds[0], len(group.shape)) if folds and not whole else None
+        outputs = tuple([graph.layouts[o] for o in dict.fromkeys(graph.outputs)])
+        reduced = axes if folds and not whole else None
         counted = any(node.op.name.startswith("arg") for node in folds)
         runs = runs_of(group.shape, graph.inputs, outputs, reduced, counted)
-        written = work.bytes_written / work.nbytes if work.nbytes else 0.0
+        counts = work.counts
+        if product:  # what it adds up is in the curve
+            counts = (*counts[:-1], graph.nodes[-1].layout.size)
+        written = work.bytes_written / nbytes if nbytes else 0.0
         operands = len(graph.inputs) + len(outputs)
         between = float(sum(map(between_bytes, graph.inputs)))
         rows = parts = 0
@@ -190,18 +201,14 @@ def passes(group: Group, implementation: str) -> Iterator[Pass]:
             beside = math.prod(group.shape) // max(rows * side, 1)  # other axes are shared, too
             parts = max(1, beside * side * width_in_bits(dtype) // 8 // COLUMNS_BYTES)
         if group.kind is GroupKind.ROWWISE and folds and whole:  # rows that are read again
-            inner = reduced_axes(folds[0], len(group.shape))
-            parts = math.prod(n for i, n in enumerate(group.shape) if i not in inner)
+            parts = math.prod(n for i, n in enumerate(group.shape) if i not in axes)
         again = max(0.0, _read_bytes(group, columns is not None) - amount) if product else 0.0
-        once = group.kind is GroupKind.ROWWISE
-        once = once or (kind == "reduce_inner" and _once(group, folds[0]))
-        yield Pass(
+        item = Pass(
             *(kind, dtype, amount, graph.nodes, runs, operands, written, between),
-            *(threads_of(group, columns is not None), rows, parts, once, again),
+            *(threads, rows, parts, once, again, counts, folds),
         )
-        return
-    for node, nbytes in one_by_one(graph):
-        yield alone(graph, node, nbytes)
+        return [item]
+    return [alone(graph, node, nbytes) for node, nbytes in one_by_one(graph)]
 
 
 # Threads of a block that has a row, and those that have one of a chunk or less; the elements that a
@@ -215,10 +222,10 @@ def threads_of(group: Group, columns: bool) -> float:
     elements = math.prod(group.shape)
     if group.kind is GroupKind.LOOP:
         return max(elements / _PACKED, 1.0)
-    folds = [node for node in group.graph.nodes if node.op.kind is Kind.REDUCTION]
-    if group.kind not in (GroupKind.REDUCE, GroupKind.ROWWISE) or not folds or not elements:
+    folds = group.kind in (GroupKind.REDUCE, GroupKind.ROWWISE) and group.form.reductions
+    if not folds or not elements:
         return 0.0
-    length = math.prod(group.shape[i] for i in reduced_axes(folds[0], len(group.shape)))
+    length = math.prod(group.shape[i] for i in group.form.axes)
     each = max(length / CHUNK, 1.0)  # a thread has a column, or a chunk of one
     if columns and length > CHUNK:  # of few, in which each counts, a lane
         each = LANES * (each if each > _ALONE else 1.0)
@@ -236,16 +243,16 @@ _LONG_FOLD, _MANY_ROWS = 8192, 1024
 _ALONE = 4
 
 
-def _once(group: Group, fold: Node) -> bool:
+def _once(group: Group) -> bool:
     """Tell whether a device folds the rows of a group in one kernel."""
-    length = math.prod(group.shape[i] for i in reduced_axes(fold, len(group.shape)))
+    length = math.prod(group.shape[i] for i in group.form.axes)
     return length < _LONG_FOLD or math.prod(group.shape) >= _MANY_ROWS * length
 
 
 def alone(graph: Graph, node: Node, nbytes: int) -> Pass:
     """Return what a node is where it runs by itself, moving so many bytes."""
     kind = node_class(graph, node)
-    layouts = tuple([graph.layout(i) for i in node.operands])
+    layouts = tuple([graph.layouts[i] for i in node.operands])
     # what columns are folded into stays in the caches
     amount: float = touched_bytes(layouts[0]) if kind == "reduce_outer" else nbytes
     runs, apart = Runs(1, max(node.layout.size, 1), 0, 0), float(sum(map(between_bytes, layouts)))
@@ -267,4 +274,8 @@ def alone(graph: Graph, node: Node, nbytes: int) -> Pass:
         runs = runs_of(layouts[0].shape, layouts[:1], (node.layout,), axes)
     written = node.layout.nbytes / nbytes if nbytes else 0.0
     operands = len(layouts) + 1
-    return Pass(kind, loop_dtype(graph, node), amount, (node,), runs, operands, written, apart)
+    return Pass(
+        *(kind, loop_dtype(graph, node), amount, (node,), runs, operands, written, apart),
+        counts=(node_elements(graph, node),),
+        reductions=(node,) if node.op.kind is Kind.REDUCTION else (),
+    )

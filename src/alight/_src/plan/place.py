@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import GROUP_KINDS, Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind, dtype_name
 from alight._src.ir.rewrite import Rewritten, rewrite
-from alight._src.ir.rolls import turns
 from alight._src.plan.block import passing
 from alight._src.plan.buffer_reuse import reusing
 from alight._src.plan.choose import (
@@ -69,27 +69,11 @@ def make_plan(graph: Graph, facts: Facts, cuts: Cuts | None = None) -> Plan:
 def _asked_once(facts: Facts) -> Facts:
     """Return the facts, which answer at once what was asked before: both rounds ask for the same
     groups, and programs repeat their statements."""
-    # By identity: equal groups of one graph are one object. Each is kept, so that its id stays its
-    # own.
-    estimates: dict[tuple[int, str, str], tuple[Group, Estimate | None]] = {}
-    gaps: dict[tuple[int, str, str], tuple[Group, str | None]] = {}
-
-    def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
-        key = id(group), device, implementation
-        found = estimates.get(key)
-        if found is None:
-            found = estimates[key] = group, facts.estimate(group, device, implementation)
-        return found[1]
-
-    def supports(device: str, implementation: str, group: Group) -> str | None:
-        key = id(group), device, implementation
-        found = gaps.get(key)
-        if found is None:
-            found = gaps[key] = group, facts.supports(device, implementation, group)
-        return found[1]
-
-    known = facts.estimate is not no_estimate
-    return replace(facts, supports=supports, estimate=estimate if known else no_estimate)
+    return replace(
+        facts,
+        supports=lru_cache(None)(facts.supports),
+        estimate=no_estimate if facts.estimate is no_estimate else lru_cache(None)(facts.estimate),
+    )
 
 
 def _planned(graph: Graph, small: Rewritten, facts: Facts, cuts: Cuts | None) -> Plan:
@@ -211,16 +195,9 @@ def _spots(facts: Facts) -> list[Spot]:
         (device.id, name)
         for device in facts.devices
         for name in device.support.implementations
-        if wanted(facts, device.id, name) and (device.id != HOST_DEVICE or name == "generated")
+        if (not forced or wanted(facts, device.id, name))
+        and (device.id != HOST_DEVICE or name == "generated")
     ]
-
-
-# The kind of group that a node of a kind can be in.
-_KINDS = {
-    Kind.ELEMENTWISE: GroupKind.LOOP,
-    Kind.REDUCTION: GroupKind.REDUCE,
-    Kind.SCAN: GroupKind.SCAN,
-}
 
 
 def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list[Hashable]:
@@ -232,42 +209,40 @@ def _able(graph: Graph, uses: Uses, spots: Sequence[Spot], facts: Facts) -> list
     devices = {device.id: device for device in facts.devices}
     if [*spots] == [_HOSTS_OWN] and _in_one_loop(graph):
         # asked of all at once: whoever writes their loop writes that of each
-        numbers = [number for number, _ in graph.numbered()]
+        numbers = [number for number, _ in graph.numbered]
         ends = [number for number in numbers if number in uses.live]
         group, _ = group_of(graph, uses, Region(GroupKind.LOOP, None, 0, numbers, {*numbers}, ends))
         if ruled_out(group, devices[HOST_DEVICE], "generated", facts)[0] is None:
             return [frozenset(spots)] * len(numbers)
-    asked: dict[Any, frozenset[Spot]] = {}
-    able: list[Hashable] = []
-    for number, node in graph.numbered():
-        kind = node.op.kind
-        own = _KINDS.get(kind) if turns(node) is None else GroupKind.LOOP
+    keys: list[Any] = []
+    groups: dict[Any, Group] = {}
+    for number, node in graph.numbered:
+        own = GROUP_KINDS.get(node.op.kind) if graph.rolls.get(number) is None else GroupKind.LOOP
         if own is None:
-            able.append(nowhere)
+            keys.append(None)
             continue
-        layouts = tuple([graph.layout(o) for o in node.operands])
+        layouts = tuple([graph.layouts[o] for o in node.operands])
         pattern = tuple([node.operands.index(o) for o in node.operands])
         key: Any = (node.op, layouts, pattern, node.layout, node.attrs)
         try:
-            found = asked.get(key)
+            known = key in groups
         except failures(TypeError):  # an attribute without a hash
-            key, found = None, None
-        if found is None:
-            region = Region(
-                *(own, None, 0, [number], {number}, [number]),
+            key, known = number, False
+        if not known:
+            groups[key], _ = group_of(
+                graph, uses, Region(own, None, 0, [number], {number}, [number])
             )
-            group, _ = group_of(graph, uses, region)
-            found = frozenset(
-                (device, name)
-                for device, name in spots
-                if ruled_out(group, devices[device], name, facts)[0] is None
-            )
-            if kind is Kind.MOVEMENT and _HOSTS_OWN not in found:
-                found = nowhere  # no loop of ours rolls there: it is a library's
-            if key is not None:
-                asked[key] = found
-        able.append(found)
-    return able
+        keys.append(key)
+    able: dict[Any, frozenset[Spot]] = {None: nowhere}
+    for key, group in groups.items():
+        found = frozenset(
+            (device, name)
+            for device, name in spots
+            if ruled_out(group, devices[device], name, facts)[0] is None
+        )
+        # where no loop of ours rolls, it is a library's
+        able[key] = nowhere if group.graph.rolls and _HOSTS_OWN not in found else found
+    return [able[key] for key in keys]
 
 
 _HOSTS_OWN: Spot = (HOST_DEVICE, "generated")
@@ -290,11 +265,13 @@ def _fitting(
     checked: set[int] = set()
     while True:
         parts: list[Region] = []
+        doubted = [r for r in regions if len(r.owned) > 1 and id(r) not in checked]
+        groups = {id(region): group_of(graph, uses, region)[0] for region in doubted}
         for region in regions:
             key = region.key
             spots: Iterable[Any] = key if isinstance(key, frozenset) else (key,)
-            if len(region.owned) > 1 and id(region) not in checked:
-                group, _ = group_of(graph, uses, region)
+            group = groups.get(id(region))
+            if group is not None:
                 against = [
                     (device, why)
                     for device, name in spots
@@ -369,7 +346,7 @@ def _finished(
 def homes_of(graph: Graph) -> dict[int, int]:
     """Return the input that each version of leased memory was recorded as a later one of."""
     homes: dict[int, int] = {}
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if node.op.kind is Kind.WRITE and node.attr("leased"):
             before = node.operands[0]
             home = before if before < len(graph.inputs) else homes.get(before, -1)
@@ -415,7 +392,7 @@ def _dead(last: Sequence[int], end: int) -> tuple[tuple[int, ...], ...]:
 
 def _decision(group: Group, choice: Choice) -> Decision:
     graph = group.graph
-    layouts = [*graph.inputs, *(graph.layout(number) for number in graph.outputs)]
+    layouts = [*graph.inputs, *(graph.layouts[number] for number in graph.outputs)]
     work = workload(group)
     return Decision(
         operation=operation(group),
@@ -425,7 +402,7 @@ def _decision(group: Group, choice: Choice) -> Decision:
         shapes=tuple([layout.shape for layout in layouts]),
         elements=work.elements,
         flops=work.flops,
-        bytes=work.nbytes,
+        bytes=work.bytes_read + work.bytes_written,
         batch=_batch(graph.nodes[0]),
         residency_in=tuple([tuple(sorted(held)) for held in choice.held]),
         chosen=choice.device,

@@ -209,7 +209,3 @@ class Facts:
     timed: Callable[[Group, Sequence[Spot]], Mapping[Spot, Estimate | None]] | None = None
     step_seconds: float = STEP_SECONDS
     steps: Mapping[str, float] = field(default_factory=dict)
-
-    def step_on(self, device: str) -> float:
-        """Return our own seconds for one step more on a device, its kernel apart."""
-        return self.steps.get(device, self.step_seconds)

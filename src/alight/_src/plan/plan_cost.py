@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from alight._src.ir.group import Graph, Group
+from alight._src.ir.graph import Graph
+from alight._src.ir.group import Group
 from alight._src.plan.choose import ANYWHERE, copied_bytes, held_by, host_space
 from alight._src.plan.plan import Decision, Estimate, Facts, LaunchStep, Plan, ViewStep
 from alight._src.plan.stages import Uses
@@ -51,7 +52,7 @@ def account(
             where[base[value]] = held | {space}
 
     for step in plan.steps:
-        terms["steps"] += facts.step_on(getattr(step, "device", HOST_DEVICE))
+        terms["steps"] += facts.steps.get(getattr(step, "device", HOST_DEVICE), facts.step_seconds)
         if isinstance(step, ViewStep):
             continue
         space = spaces.get(step.device, host)

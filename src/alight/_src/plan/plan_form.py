@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from alight._core import Layout
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.well_formed import group_faults
 from alight._src.plan.place import homes_of
@@ -64,11 +64,11 @@ def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) ->
         if len(step.nodes) != len(inner.nodes):
             yield f"{len(step.nodes)} names, {len(inner.nodes)} nodes"
         for number, layout in zip(step.inputs, inner.inputs, strict=True):
-            if _lies(graph.layout(number)) != _lies(layout):
+            if _lies(graph.layouts[number]) != _lies(layout):
                 yield f"reads %{number} as {layout!r}"
         for number, local in zip(step.outputs, inner.outputs, strict=True):
-            if _lies(graph.layout(number)) != _lies(inner.layout(local)):
-                yield f"makes %{number} as {inner.layout(local)!r}"
+            if _lies(graph.layouts[number]) != _lies(inner.layouts[local]):
+                yield f"makes %{number} as {inner.layouts[local]!r}"
         if (step.decision.chosen, step.decision.implementation) != (
             *(step.device, step.implementation),
         ):
@@ -84,7 +84,7 @@ def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) ->
             offsets.add(offset)
             number = one.operands[0]
         moved = offsets and before + step.offset not in offsets
-        if step.layout is not graph.layout(step.target) or moved:
+        if step.layout is not graph.layouts[step.target] or moved:
             yield f"%{step.target} is {step.layout!r} {before + step.offset} bytes into %{base}"
         return
     windows, number = set(), step.target
@@ -101,7 +101,7 @@ def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) ->
 
 def _all_of(graph: Graph, one: Node) -> bool:
     """Tell whether a node is a view of each byte of its operand."""
-    return one.op.kind is Kind.VIEW and one.layout.nbytes == graph.layout(one.operands[0]).nbytes
+    return one.op.kind is Kind.VIEW and one.layout.nbytes == graph.layouts[one.operands[0]].nbytes
 
 
 def _node(graph: Graph, number: int) -> Node | None:

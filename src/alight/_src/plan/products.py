@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from alight._src.ir.op import dtype_name
-from alight._src.plan.rate_lookup import BORROWED_SPREAD, curve_of
-from alight._src.plan.workload import product_shape, width_in_bits
+from alight._src.ir.op import dtype_name, width_in_bits
+from alight._src.plan.nearest import BORROWED_SPREAD
+from alight._src.plan.workload import product_shape
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph
+    from alight._src.ir.graph import Graph
     from alight._src.ir.inner import Sides
     from alight._src.plan.curve import Curve
     from alight._src.plan.gemm_surface import Surface
@@ -91,7 +91,7 @@ def product_terms(rates: Rates, graph: Graph, item: Pass, host: Rates | None) ->
     vector = _vector_curve(rates, item.dtype, m, k, n)
     spread = rates.spreads.get("matmul", rates.spread)
     if vector is not None:
-        size = graph.layout(item.nodes[0].operands[0]).itemsize
+        size = graph.layouts[item.nodes[0].operands[0]].itemsize
         reader = None if host is None else host.curves.get(f"elementwise/{item.dtype}")
         flop_bytes = size if m == n == 1 else size / 2  # an element has an addition, too
         call = vector.knots[0][1]
@@ -100,7 +100,7 @@ def product_terms(rates: Rates, graph: Graph, item: Pass, host: Rates | None) ->
         call, one = surface.seconds[0], surface.seconds_at(m, k, n)
         spread = math.hypot(spread, borrowed)
     else:
-        found = curve_of(rates, "matmul", item.dtype)
+        found = rates.curve_of["matmul", item.dtype]
         if found is None:
             return None
         call, one, count = 0.0, found[0].seconds_at(item.amount), 1

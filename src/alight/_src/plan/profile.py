@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.gemm_surface import Surface
+from alight._src.plan.nearest import NearestWork, Once, nearest_curve
 from alight._src.plan.profile_version import SCHEMA
 from alight._src.plan.thread_scaling import all_share
 
@@ -92,31 +93,34 @@ class Rates:
     surfaces: Mapping[str, Surface] = field(default_factory=dict)
     sharing: Curve | None = None
     spreads: Mapping[str, float] = field(default_factory=dict)
-    _dtypes: dict[str, list[str]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
     # What single nodes take and their elements, as `cost.estimate` found it.
     nodes: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _floors: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # Found once, since an estimate asks for each of its nodes: of a class and a dtype the curve, or
+    # the nearest there is, with its spread; of work and a dtype the key of the nearest; of a class
+    # its first curve, and the seconds of a pass with next to nothing to do.
+    curve_of: Once[tuple[str, str], tuple[Curve, float] | None] = field(
+        init=False, repr=False, compare=False
+    )
+    nearest: NearestWork = field(init=False, repr=False, compare=False)
+    some: Once[str, Curve | None] = field(init=False, repr=False, compare=False)
+    floors: Once[str, float] = field(init=False, repr=False, compare=False)
 
-    def floor(self, kind: str) -> float:
-        """Return the seconds of a pass of a class with next to nothing to do."""
-        if kind not in self._floors:
-            self._floors[kind] = floor_of(self.curves, kind) or self.launch.value
-        return self._floors[kind]
+    def __post_init__(self) -> None:
+        def curve_of(asked: tuple[str, str]) -> tuple[Curve, float] | None:
+            kind, dtype = asked
+            return nearest_curve(self.curves, self.spreads.get(kind, self.spread), kind, dtype)
 
-    def some(self, kind: str) -> Curve | None:
-        """Return the first curve of a class, None where it was not measured."""
-        found = (curve for name, curve in self.curves.items() if name.startswith(f"{kind}/"))
-        return next(found, None)
+        def some(kind: str) -> Curve | None:
+            found = (curve for name, curve in self.curves.items() if name.startswith(f"{kind}/"))
+            return next(found, None)
 
-    def work_dtypes(self, name: str) -> Sequence[str]:
-        """Return the dtypes in which the work of a name was measured."""
-        if not self._dtypes:  # searched once: an estimate asks for each of its nodes
-            for key in self.work:
-                own, _, dtype = key.partition("/")
-                self._dtypes.setdefault(own, []).append(dtype)
-        return self._dtypes.get(name, ())
+        def floor(kind: str) -> float:
+            return floor_of(self.curves, kind) or self.launch.value
+
+        object.__setattr__(self, "curve_of", Once(curve_of))
+        object.__setattr__(self, "nearest", NearestWork(self.work))
+        object.__setattr__(self, "some", Once(some))
+        object.__setattr__(self, "floors", Once(floor))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rates as a document."""

@@ -1,60 +1,27 @@
-"""What was measured of a device, or the nearest to it: curves of classes, seconds of ops."""
+"""What bodies compute: seconds of ops as they were measured of a device, or of what is nearest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from typing import NamedTuple
 
-from alight._src.ir.group import Graph, Node
-from alight._src.ir.ops import Kind
-from alight._src.plan.curve import Curve
-from alight._src.plan.passes import loop_dtype, reduction_class
+from alight._src.ir.graph import Graph, Node
+from alight._src.ir.op import width_in_bits
+from alight._src.ir.op_table import Kind
+from alight._src.plan.loop_overhead import side_by_side
+from alight._src.plan.loop_starts import ROUNDED, START_ROWS, begun_itself
+from alight._src.plan.nearest import BORROWED_SPREAD, distance
+from alight._src.plan.passes import Pass, loop_dtype, reduction_class
 from alight._src.plan.profile import Rates
-from alight._src.plan.workload import PARTS, body_parts, width_in_bits
+from alight._src.plan.workload import PARTS, body_parts
 
-# Standard deviations, in logarithms, of a prediction from another class's or dtype's curve, and of
-# one from what the body is made of. Guesses: a factor of two and of 1.5 either way at one
-# deviation. What was measured brings its own.
-BORROWED_SPREAD = math.log(2.0)
+# Standard deviation, in logarithms, of a prediction from what the body is made of. A guess: 1.5
+# either way at one deviation. What was measured brings its own.
 BODY_SPREAD = math.log(1.5)
-# Classes to borrow from, nearest first, where a device has no curve of a class.
-_NEAREST: Mapping[str, tuple[str, ...]] = {
-    "elementwise": (),
-    "select": ("elementwise",),
-    "reduce_inner": ("reduce_outer", "elementwise"),
-    "reduce_outer": ("reduce_inner", "elementwise"),
-    "reduce_narrow": ("reduce_outer", "reduce_inner", "elementwise"),
-    "reduce_sum": ("reduce_inner",),
-    "reduce_rows": ("reduce_inner", "reduce_outer", "elementwise"),
-    "scan": ("reduce_inner", "elementwise"),
-    "move": ("elementwise",),
-    "gather": ("move", "elementwise"),
-    "sort": (),
-    "fft": (),
-    "other": ("scan", "reduce_inner", "elementwise"),
-    "matmul": (),
-}
 
 
-def _distance(dtype: str, other: str) -> tuple[bool, int]:
-    """Return how unlike two dtypes are to compute with: first in kind, then in width."""
-    kinds = {name.startswith(("float", "complex")) for name in (dtype, other)}
-    return len(kinds) > 1, abs(width_in_bits(dtype) - width_in_bits(other))
-
-
-def curve_of(rates: Rates, kind: str, dtype: str) -> tuple[Curve, float] | None:
-    """Return the curve for a class and dtype, or the nearest there is, and its spread."""
-    spread = rates.spreads.get(kind, rates.spread)
-    found = rates.curves.get(f"{kind}/{dtype}")
-    if found is not None:
-        return found, spread
-    for near in (kind, *_NEAREST[kind]):
-        names = [name for name in rates.curves if name.startswith(near + "/")]
-        if names:
-            # Curves run over bytes, so the dtype nearest in width moves them most alike.
-            best = min(names, key=lambda n: (*_distance(dtype, n.partition("/")[2]), n))
-            return rates.curves[best], math.hypot(spread, BORROWED_SPREAD)
-    return None
+# Classes whose curves are measured by an addition, of elements or of what is folded.
+BY_ADDITION = ("elementwise", "select", "reduce_inner", "reduce_outer")
 
 
 def work_key(graph: Graph, node: Node) -> str:
@@ -62,16 +29,6 @@ def work_key(graph: Graph, node: Node) -> str:
     if node.op.kind is Kind.REDUCTION:
         return f"{node.op.name}@{reduction_class(graph, node)}"
     return node.op.name
-
-
-def nearest(rates: Rates, name: str, dtype: str) -> str | None:
-    """Return the key of the work of that name in the dtype most like this one."""
-    exact = f"{name}/{dtype}"
-    if exact in rates.work:
-        return exact
-    others = rates.work_dtypes(name)
-    near = min(others, key=lambda other: (*_distance(dtype, other), other), default=None)
-    return None if near is None else f"{name}/{near}"
 
 
 def _body_seconds(
@@ -96,12 +53,12 @@ def work_seconds(rates: Rates, graph: Graph, node: Node, own: bool) -> tuple[flo
     may be anything."""
     if node.op.kind is not Kind.ELEMENTWISE:
         return _work_looked_up(rates, graph, node, own)
-    if own and len(node.operands) > 1 and not any(graph.layout(node.operands[1]).strides):
+    if own and len(node.operands) > 1 and not any(graph.layouts[node.operands[1]].strides):
         # what only the operand that stays goes through is computed once
         still = rates.work.get(f"{node.op.name}@still/{loop_dtype(graph, node)}")
         if still is not None:
             return still.value, rates.spread
-    key = own, node.op, node.layout.dtype, *[graph.layout(o).dtype for o in node.operands]
+    key = own, node.op, node.layout.dtype, *[graph.layouts[o].dtype for o in node.operands]
     if key not in rates.nodes:
         rates.nodes[key] = _work_looked_up(rates, graph, node, own)
     found: tuple[float, float] | None = rates.nodes[key]
@@ -133,7 +90,7 @@ def _work_looked_up(
             return paired.value, rates.spread
     if own:
         body = _body_seconds(rates, graph, node, dtype)
-        near = nearest(rates, name, dtype)
+        near = rates.nearest[name, dtype]
         # of another kind the same op is another body
         alike = near is not None and _alike(near.partition("/")[2], dtype)
         if near is not None and rates.work[near].value > 0 and (alike or body is None):
@@ -152,17 +109,17 @@ def _work_looked_up(
     if node.op.kind is Kind.REDUCTION:  # as along another axis, or in another dtype
         ops = [node.op.name, *(["argmax"] if node.op.name == "argmin" else [])]
         ways = [f"{op}@{kind}" for op in ops for kind in ("reduce_inner", "reduce_outer")]
-        known = [key for way in (name, *ways) if (key := nearest(rates, way, dtype))]
-        best = min(known, key=lambda k: _distance(dtype, k.partition("/")[2]), default=None)
+        known = [key for way in (name, *ways) if (key := rates.nearest[way, dtype])]
+        best = min(known, key=lambda k: distance(dtype, k.partition("/")[2]), default=None)
         if best is not None:
             return rates.work[best].value, math.hypot(rates.spread, BODY_SPREAD)
-    same = None if own else nearest(rates, name, dtype)
+    same = None if own else rates.nearest[name, dtype]
     if same is not None and _alike(same.partition("/")[2], dtype):
         # a library's op is the same algorithm in another width, while what others compute for an
         # element differs more (NumPy on an EPYC: hypot of float32 3.9 ns, 0.3 as a special one)
         return rates.work[same].value, math.hypot(rates.spread, BODY_SPREAD)
     name, count = ("special", 1.0) if node.op.special else ("flop", node.op.flops)
-    near = nearest(rates, name, dtype)
+    near = rates.nearest[name, dtype]
     if near is None:
         return 0.0, BORROWED_SPREAD
     if own:  # a vector of half the width holds twice as many
@@ -170,12 +127,12 @@ def _work_looked_up(
     return rates.work[near].value * count, math.hypot(rates.spread, BORROWED_SPREAD)
 
 
-def folded_seconds(rates: Rates, graph: Graph, node: Node, seconds: float) -> float:
+def _folded_seconds(rates: Rates, graph: Graph, node: Node, seconds: float) -> float:
     """Return a node's seconds for an element in front of a fold, where a body has fewer registers
     and less to do while it waits."""
     dtype = loop_dtype(graph, node)
     if not node.op.special:
-        key = nearest(rates, "flop@folded", dtype)
+        key = rates.nearest["flop@folded", dtype]
         return max(seconds, rates.work[key].value) if key is not None else seconds
     own = rates.work.get(f"{node.op.name}@folded/{dtype}")
     if own is not None:
@@ -192,7 +149,7 @@ def _folded_more(rates: Rates, dtype: str) -> float:
     have sin instead.
     """
     for op in ("exp", "sin"):
-        key = nearest(rates, f"{op}@folded", dtype)
+        key = rates.nearest[f"{op}@folded", dtype]
         alone = rates.work.get(f"{op}/{key.partition('/')[2]}") if key is not None else None
         if key is not None and alone is not None:
             # a vector of half the width holds twice as many
@@ -210,7 +167,7 @@ def beside_seconds(
     ``where``: by one thread alone, or "shared" by all."""
     found = []
     for name in (f"flop@{where}", f"special@{where}"):
-        key = nearest(rates, name, dtype)
+        key = rates.nearest[name, dtype]
         if key is None:
             found.append(0.0)
             continue
@@ -223,3 +180,88 @@ def beside_seconds(
         found.append(rates.work[key].value * share)
     simple, special = found
     return simple, max(special - _folded_more(rates, dtype), 0.0) if folded else special
+
+
+def _unmoved(graph: Graph, item: Pass) -> frozenset[int]:
+    """Return the numbers of the elementwise nodes that only read what stays along inner loops: a
+    compiler computes them before these."""
+    if item.kind != "elementwise" or item.runs.starts == 1:
+        return frozenset()
+    found = {n for n, layout in enumerate(graph.inputs) if not layout.ndim or layout.shape[-1] == 1}
+    if len(found) == len([layout for layout in graph.inputs if not layout.ndim]):
+        return frozenset()  # of numbers alone nothing is made
+    for number, node in graph.numbered:
+        if node.op.kind is Kind.ELEMENTWISE and found.issuperset(node.operands):
+            found.add(number)
+    return frozenset(found)
+
+
+class Computed(NamedTuple):
+    """What the bodies of a pass take: ``seconds`` of one thread, of which all threads together do
+    without ``less``; ``doubt`` is their sum weighted by spread, ``most`` how often the body runs
+    that runs most often."""
+
+    seconds: float
+    doubt: float
+    most: float
+    less: float
+
+
+def computed(
+    rates: Rates,
+    graph: Graph,
+    item: Pass,
+    own: bool,
+    away: bool,
+    filled: float,
+    in_rows: bool,
+    given: tuple[float, float] | None,
+) -> Computed | None:
+    """Return what the bodies of a pass take, whose elements count for ``filled`` each; None where
+    that may be anything. ``in_rows``: rows are folded side by side; ``given``: the seconds for an
+    element and their spread, where they are known."""
+    # A class that is measured by an op of its own has that op in its curve.
+    held = item.kind not in BY_ADDITION and any(k.startswith(f"{item.kind}/") for k in rates.curves)
+    in_fold = own and item.kind.startswith("reduce") and not in_rows
+    in_columns = own and not away and item.kind == "reduce_outer"
+    beside = shared = None
+    if own and not away and len(item.nodes) > 1 and any([n.op.special for n in item.nodes]):
+        beside = beside_seconds(rates, item.dtype, in_fold)
+        if rates.nearest["special@shared", item.dtype] is not None:
+            shared = beside_seconds(rates, item.dtype, in_fold, "shared")
+    every = doubt = most = less = 0.0
+    met_special = False
+    base = rates.work.get(f"flop/{item.dtype}")
+    once = _unmoved(graph, item) if own and not away else ()
+    for number, (node, count) in enumerate(
+        zip(item.nodes, item.counts, strict=True), len(graph.inputs)
+    ):
+        if held and node.op.kind is not Kind.ELEMENTWISE:
+            continue
+        unit = given or work_seconds(rates, graph, node, own)
+        if unit is None:
+            return None
+        seconds = unit[0]
+        if own and not away and base and node.op.name in ROUNDED and side_by_side(item):
+            seconds = min(seconds, base.value)  # chunks of one row each have nothing to meet
+        if in_fold and node.op.kind is Kind.ELEMENTWISE:
+            seconds = _folded_seconds(rates, graph, node, seconds)
+        times = count * filled
+        if in_columns and begun_itself(rates, item, node.op.name):
+            times = item.runs.starts * max(item.runs.length - START_ROWS[1], 0)
+        if number in once:
+            times /= item.runs.length
+        if beside is not None and node.op.kind is Kind.ELEMENTWISE:
+            itself = seconds
+            if not node.op.special:
+                seconds = max(seconds, beside[0])
+            elif met_special:
+                seconds += beside[1]
+            if shared is not None and seconds > itself:
+                left = max(shared[0] - itself, 0.0) if not node.op.special else shared[1]
+                less += max(seconds - itself - left, 0.0) * times
+            met_special = met_special or node.op.special
+        most = max(most, times)
+        every += seconds * times
+        doubt += seconds * times * unit[1]
+    return Computed(every, doubt, most, less)

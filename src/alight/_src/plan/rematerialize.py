@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import Any
 
-from alight._src.ir.group import Graph, Group, GroupKind
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 from alight._src.plan.fuse import (
     KERNEL_ARRAYS,
@@ -144,10 +145,10 @@ class _Recomputing:
         if gain is not None:
             return gain > LEAST_GAIN_SECONDS
         graph = self.graph
-        saved = graph.layout(value).nbytes * (len(apart) + (not stored))
-        saved -= sum(graph.layout(leaf).nbytes for _, new in apart for leaf in new)
+        saved = graph.layouts[value].nbytes * (len(apart) + (not stored))
+        saved -= sum(graph.layouts[leaf].nbytes for _, new in apart for leaf in new)
         flops = sum(graph.nodes[m - self.first].op.flops for m in nodes) * len(apart)
-        return saved * FLOPS_PER_BYTE > flops * graph.layout(value).size
+        return saved * FLOPS_PER_BYTE > flops * graph.layouts[value].size
 
     def gain(
         self, value: int, takers: Sequence[Region], nodes: set[int], leaves: set[int]
@@ -238,7 +239,7 @@ def _cone(
     within = {
         m
         for m in whole.members
-        if graph.layout(m).shape == shape and graph.nodes[m - first].op.kind is not Kind.REDUCTION
+        if graph.layouts[m].shape == shape and graph.nodes[m - first].op.kind is not Kind.REDUCTION
     }
     nodes = {value}
     leaves: set[int] = set()

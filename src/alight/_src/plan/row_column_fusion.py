@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Hashable
 
-from alight._src.ir.crossed import cross_section
-from alight._src.ir.group import Graph, GroupKind
+from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.op import Kind
 from alight._src.plan.fuse import Region, group_of
 from alight._src.plan.stages import Uses
@@ -51,7 +50,7 @@ def _folded(graph: Graph, region: Region) -> int | None:
 def _together(graph: Graph, uses: Uses, parts: list[Region]) -> Region | None:
     """Return as many of the regions as one visit can have as one, None if it can have no two."""
     # the largest results first: what is folded whole has the least to gain
-    size = {id(p): max(graph.layout(o).size for o in p.outputs) for p in parts}
+    size = {id(p): max(graph.layouts[o].size for o in p.outputs) for p in parts}
     found: list[Region] = []
     whole: Region | None = None
     for part in sorted(parts, key=lambda p: -size[id(p)]):
@@ -72,6 +71,6 @@ def _one(graph: Graph, uses: Uses, parts: list[Region]) -> Region | None:
             *(GroupKind.CROSSED, lead.key, lead.stage, members, {*members}),
             *(outputs, ordered),
         )
-        if not isinstance(cross_section(group_of(graph, uses, region)[0]), str):
+        if group_of(graph, uses, region)[0].form.section is not None:
             return region
     return None

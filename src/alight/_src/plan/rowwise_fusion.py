@@ -13,11 +13,11 @@ import math
 from collections.abc import Callable, Collection, Container, Hashable, Iterable
 from dataclasses import dataclass
 
-from alight._src.ir.group import Graph, GroupKind, one_per_result, one_per_row, reduced_axes
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import one_per_result, one_per_row
 from alight._src.ir.op import Kind
-from alight._src.ir.rolls import rolls
 from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES, Region, prune, streams
-from alight._src.plan.stages import Uses, over
+from alight._src.plan.stages import Uses
 
 # What a row may touch to be in cache when it is visited again: the smallest L2 in use.
 ROW_BYTES = 256 * 1024
@@ -59,11 +59,9 @@ def _rows(graph: Graph, region: Region) -> tuple[tuple[int, ...], tuple[int, ...
     """Return the shape that a region's reductions go over, and their axes."""
     first = len(graph.inputs)
     for number in region.members:
-        node = graph.nodes[number - first]
-        if node.op.kind is Kind.REDUCTION:
-            shape = graph.layout(node.operands[0]).shape
-            return shape, reduced_axes(node, len(shape))
-    return over(graph, region.members[-1]), ()
+        if number in graph.axes:
+            return graph.layouts[graph.nodes[number - first].operands[0]].shape, graph.axes[number]
+    return graph.layouts[region.members[-1]].shape, ()
 
 
 @dataclass(slots=True)
@@ -92,7 +90,7 @@ class _Clusters:
         maker = {v: i for i, region in enumerate(regions) for v in region.owned}
         self.count = len(regions)
         members = [region.members for region in regions]
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             if node.op.kind is Kind.VIEW or node.op.kind is Kind.WRITE:
                 maker[number] = len(members)
                 members.append([number])
@@ -152,7 +150,7 @@ class _Clusters:
         """Tell whether a region goes over the cluster's rows, and both together are not too
         much."""
         graph, shape, axes = self.graph, cluster.shape, cluster.axes
-        if rolls(graph, region.members):
+        if not graph.rolls.keys().isdisjoint(region.members):
             return False
         if cluster.kind is GroupKind.SCAN:
             if not self.fits_scan(cluster, region):
@@ -181,12 +179,12 @@ class _Clusters:
                 if own != shape and not one_per_row(own, shape, axes):
                     return False
                 for operand in members.intersection(node.operands):
-                    own = graph.layout(operand).shape
+                    own = graph.layouts[operand].shape
                     if own != shape and not one_per_row(own, shape, axes):
                         return False
         cluster.sound = not beside
         touched = self.reads(members) | {m for m in members if self.given(m, members)}
-        wide = [graph.layout(v) for v in touched if graph.layout(v).size > 1]
+        wide = [graph.layouts[v] for v in touched if graph.layouts[v].size > 1]
         if len(streams(graph, self.uses, touched)) > KERNEL_ARRAYS + len(members & touched):
             return False
         if cluster.kind is GroupKind.SCAN:
@@ -216,14 +214,17 @@ class _Clusters:
 
     def bare(self, number: int) -> bool:
         """Tell whether a node is a reduction that leaves its axes out."""
-        node = self.graph.nodes[number - self.first]
-        return node.op.kind is Kind.REDUCTION and not node.attr("keepdims")
+        graph = self.graph
+        if number not in graph.axes:
+            return False
+        operand = graph.nodes[number - self.first].operands[0]
+        return graph.layouts[number].ndim < graph.layouts[operand].ndim
 
     def fits_scan(self, cluster: _Cluster, region: Region) -> bool:
         """Tell whether a region is elementwise over what a cluster scans, or a scan along the same
         axis that needs none of the others."""
         graph = self.graph
-        if any(graph.layout(m).shape != cluster.shape for m in region.members):
+        if any(graph.layouts[m].shape != cluster.shape for m in region.members):
             return False
         if region.kind is GroupKind.SCAN:
             return self.axis(region.members[0]) == self.axis(
@@ -262,7 +263,7 @@ class _Clusters:
         array."""
         found = self.after[index] | self.before[index]
         for value in self.reads(self.members[index]):
-            if self.graph.layout(value).shape == shape:
+            if self.graph.layouts[value].shape == shape:
                 found |= self.readers.get(value, set())
         return {other for other in found if other < self.count}
 

@@ -22,7 +22,7 @@ from alight._src.plan.plan import Facts, no_estimate
 
 if TYPE_CHECKING:
     from alight._core import Layout
-    from alight._src.ir.group import Attrs, Graph, Node
+    from alight._src.ir.graph import Attrs, Graph, Node
 
 __all__ = ["Cut", "Cuts", "copied", "likeness"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from alight._src.ir.group import Graph, Group
+from alight._src.ir.graph import Graph, GroupKind
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
-from alight._src.ir.rolls import turns
 
 
 class Uses:
@@ -28,14 +28,14 @@ class Uses:
         total = first + len(graph.nodes)
         self.live = frozenset(graph.outputs)
         self.groups: dict[Hashable, tuple[Group, tuple[int, ...]]] = {}
-        self.distinct: dict[Group, Group] = {}
+        self.distinct: dict[tuple[GroupKind, Graph, tuple[int, ...]], Group] = {}
         self.base = base = list(range(total))
         base[: len(bases)] = bases
         self.consumers: list[list[int]] = [[] for _ in range(total)]
         self.before: dict[int, list[int]] = {}
         self.written: set[int] = set()
         readers: dict[int, list[int]] = {}
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             kind = node.op.kind
             for operand in dict.fromkeys(node.operands):
                 self.consumers[operand].append(number)
@@ -63,7 +63,7 @@ def over(graph: Graph, number: int) -> tuple[int, ...]:
     """Return the iteration shape of a node."""
     node = graph.nodes[number - len(graph.inputs)]
     if node.op.kind is Kind.REDUCTION:
-        return graph.layout(node.operands[0]).shape
+        return graph.layouts[node.operands[0]].shape
     return node.layout.shape
 
 
@@ -71,9 +71,9 @@ def _classes(graph: Graph, keys: Sequence[Hashable]) -> list[int]:
     """Return for each value the number of its class, or -1 where it runs alone."""
     found: dict[Hashable, int] = {}
     classes = [-1] * len(graph.inputs)
-    for (number, node), key in zip(graph.numbered(), keys, strict=True):
+    for (number, node), key in zip(graph.numbered, keys, strict=True):
         # a roll that no place can do in a loop has an empty key
-        rolled = key and turns(node) is not None
+        rolled = key and graph.rolls.get(number) is not None
         if rolled or node.op.kind is Kind.ELEMENTWISE or node.op.kind is Kind.REDUCTION:
             classes.append(found.setdefault((over(graph, number), key), len(found)))
         else:
@@ -85,7 +85,7 @@ def _kinds(graph: Graph, classes: list[int]) -> list[tuple[Kind, bool]]:
     """Return of each node its kind, that of a roll in a loop being elementwise, and whether it is
     one: such a roll shares a kernel with who reads it, not with what it reads."""
     found = []
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         rolled = node.op.kind is Kind.MOVEMENT and classes[number] >= 0
         found.append((Kind.ELEMENTWISE if rolled else node.op.kind, rolled))
     return found
@@ -98,7 +98,7 @@ def _stages(
     it."""
     first = len(graph.inputs)
     stages = [0] * first
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         own = classes[number]
         rolled = kinds[number - first][1]
         stage = 0
@@ -179,7 +179,7 @@ def _components(
         return number
 
     readers: dict[tuple[int, int, int], int] = {}
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         own = classes[number]
         if own < 0:
             continue
@@ -192,12 +192,12 @@ def _components(
                 and stages[operand] == stages[number]
                 and kinds[operand - first][0] is Kind.ELEMENTWISE
             ):
-                if graph.layout(operand).shape != shape:
+                if graph.layouts[operand].shape != shape:
                     continue  # a scalar read by both saves nothing
                 other = readers.setdefault((own, stages[number], operand), number)
             parent[root(other)] = root(number)
     found: dict[int, list[int]] = {}
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if node.op.kind is not Kind.VIEW and node.op.kind is not Kind.WRITE:
             found.setdefault(root(number), []).append(number)
     return list(found.values())

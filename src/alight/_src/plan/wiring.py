@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.rewrite import rewrite
 from alight._src.plan.plan import LaunchStep, Step, ViewStep, WriteStep

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from alight._src.ir.body import operations, part_of, width_of
-from alight._src.ir.group import Graph, Group, GroupKind, Node
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import dtype_name
-from alight._src.ir.ops import Dtype, Kind, Op, loop_dtypes, trees
+from alight._src.ir.op_table import Dtype, Kind, Op, loop_dtypes, trees
 from alight._src.plan.access_pattern import touched_bytes
 
 # Sums of products. Their flops follow from the shapes, which no count for each element can say.
@@ -25,8 +26,9 @@ _CONTRACTIONS = frozenset(
 class Workload:
     """Counted work. Bytes are unique: an input read twice, or broadcast, counts once.
 
-    ``elements`` is the iteration space. ``host_output_bytes`` and ``sync_points`` say what the host
-    waits for at the end. ``dtypes`` are those of all values, inputs included.
+    ``elements`` is the iteration space; ``counts`` says how often the body of each node runs.
+    ``host_output_bytes`` and ``sync_points`` say what the host waits for at the end. ``dtypes`` are
+    those of all values, inputs included.
     """
 
     flops: float
@@ -38,23 +40,13 @@ class Workload:
     host_output_bytes: int
     elements: int
     dtypes: tuple[str, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Return bytes read and written."""
-        return self.bytes_read + self.bytes_written
-
-
-@lru_cache(maxsize=256)
-def width_in_bits(dtype: str) -> int:
-    """Return the bits of an element of a dtype, by its name."""
-    return int("".join(c for c in dtype if c.isdigit()) or 8)
+    counts: tuple[int, ...] = ()
 
 
 def node_elements(graph: Graph, node: Node) -> int:
     """Return how often a node's body runs: for each element of its result, or of what it folds."""
     if node.op.kind in (Kind.REDUCTION, Kind.SCAN):
-        return max(node.layout.size, graph.layout(node.operands[0]).size)
+        return max(node.layout.size, graph.layouts[node.operands[0]].size)
     return node.layout.size
 
 
@@ -70,9 +62,9 @@ _PART_OF = {"div": 1, "sqrt": 2, "libm": 3, "gcd": 3, "ipow": 3}
 
 def body_size(graph: Graph, node: Node) -> int:
     """Return the operations in the body of an elementwise node, seldom needed ones included."""
-    return _body(node.op, tuple([graph.layout(i).dtype for i in node.operands]), node.layout.dtype)[
-        0
-    ]
+    return _body(
+        node.op, tuple([graph.layouts[i].dtype for i in node.operands]), node.layout.dtype
+    )[0]
 
 
 def body_parts(
@@ -81,7 +73,7 @@ def body_parts(
     """Return how many operations of each of ``PARTS`` every element of an elementwise node goes
     through; with an ``other`` one in place of a dtype, functions of which have more terms, or
     fewer."""
-    kinds = [*[graph.layout(i).dtype for i in node.operands], node.layout.dtype]
+    kinds = [*[graph.layouts[i].dtype for i in node.operands], node.layout.dtype]
     if dtype is not None and other is not None:
         swapped = {part_of(dtype): part_of(other), dtype: other}
         kinds = [np.dtype(swapped.get(dtype_name(kind), kind)) for kind in kinds]
@@ -158,7 +150,7 @@ def is_contraction(node: Node) -> bool:
 
 def product_shape(graph: Graph, node: Node) -> tuple[int, int, int, int]:
     """Return how many products of an (m, k) by a (k, n) matrix a contraction is, then m, k, n."""
-    first, second = (graph.layout(i).shape for i in node.operands[:2])
+    first, second = (graph.layouts[i].shape for i in node.operands[:2])
     size = max(node.layout.size, 1)
     name = node.op.name
     if name in ("matmul", "matvec", "vecmat", "vecdot"):
@@ -173,7 +165,7 @@ def product_shape(graph: Graph, node: Node) -> tuple[int, int, int, int]:
 
 def contraction_flops(graph: Graph, node: Node) -> float:
     """Return multiplications and additions of a sum of products of two operands."""
-    layouts = [graph.layout(i) for i in node.operands]
+    layouts = [graph.layouts[i] for i in node.operands]
     first, second = layouts[0], layouts[1]
     if node.op.name in ("tensordot", "einsum"):
         # (m·k)·(k·n)·(m·n) = (m·k·n)²; with a batch axis this counts too much by its square root.
@@ -194,46 +186,46 @@ def workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
         elements *= length
     dtypes: set[str] = set()
     used: set[int] = set(graph.outputs)
-    largest = 0
-    for node in graph.nodes:
+    counts = tuple([node_elements(graph, node) for node in graph.nodes])
+    for node, count in zip(graph.nodes, counts, strict=True):
         flops += node_flops(graph, node)
-        count = node_elements(graph, node)
-        largest = max(largest, count)
         if node.op.special:
             special += count
         dtypes.add(dtype_name(node.layout.dtype))
         used.update(node.operands)
     if group.kind is GroupKind.LIBRARY or not group.shape:
-        elements = largest
+        elements = max(counts, default=0)
     inputs = [i for i in range(len(graph.inputs)) if i in used]
     dtypes.update([dtype_name(graph.inputs[i].dtype) for i in inputs])
     outputs = list(dict.fromkeys(graph.outputs))
-    host_output_bytes = sum(graph.layout(graph.outputs[i]).nbytes for i in set(on_host))
+    host_output_bytes = sum(graph.layouts[graph.outputs[i]].nbytes for i in set(on_host))
     return Workload(
         flops=flops,
         special=special,
         bytes_read=sum(touched_bytes(graph.inputs[i]) for i in inputs),
-        bytes_written=sum(graph.layout(i).nbytes for i in outputs),
+        bytes_written=sum(graph.layouts[i].nbytes for i in outputs),
         launches=1,
         sync_points=1 if host_output_bytes else 0,
         host_output_bytes=host_output_bytes,
         elements=elements,
         dtypes=tuple(sorted(dtypes)),
+        counts=counts,
     )
 
 
-def one_by_one(graph: Graph) -> Iterator[tuple[Node, int]]:
-    """Yield each node with the bytes it moves when it runs alone.
+def one_by_one(graph: Graph) -> list[tuple[Node, int]]:
+    """Return each node with the bytes it moves when it runs alone.
 
     These are its operands, once each, and its result, unless that takes the memory of an
     intermediate of the same layout that dies here, as executors of single nodes let it.
     """
-    last = {i: number for number, node in graph.numbered() for i in node.operands}
-    for number, node in graph.numbered():
+    last = {i: number for number, node in graph.numbered for i in node.operands}
+    found = []
+    for number, node in graph.numbered:
         if node.op.kind is Kind.VIEW:
             continue
         operands = dict.fromkeys(node.operands)
-        nbytes = sum(touched_bytes(graph.layout(i)) for i in operands)
+        nbytes = sum(touched_bytes(graph.layouts[i]) for i in operands)
         in_place = (
             node.op.kind is Kind.ELEMENTWISE
             and not node.op.special
@@ -242,27 +234,9 @@ def one_by_one(graph: Graph) -> Iterator[tuple[Node, int]]:
                 last[i] == number
                 and i >= len(graph.inputs)
                 and i not in graph.outputs
-                and graph.layout(i) is node.layout
+                and graph.layouts[i] is node.layout
                 for i in operands
             )
         )
-        yield node, nbytes + (0 if in_place else node.layout.nbytes)
-
-
-def unfused_workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
-    """Return the work of a group run node by node: intermediates are written and read again."""
-    graph = group.graph
-    fused = workload(group, on_host)
-    alone = list(one_by_one(graph))
-    written = sum(node.layout.nbytes for node, _ in alone)
-    return Workload(
-        flops=fused.flops,
-        special=fused.special,
-        bytes_read=max(0, sum(nbytes for _, nbytes in alone) - written),
-        bytes_written=written,
-        launches=len(alone),
-        sync_points=fused.sync_points,
-        host_output_bytes=fused.host_output_bytes,
-        elements=fused.elements,
-        dtypes=fused.dtypes,
-    )
+        found.append((node, nbytes + (0 if in_place else node.layout.nbytes)))
+    return found

@@ -15,7 +15,7 @@ from alight._src.base.failures import failures, from_signal
 from alight._src.base.originals import np
 from alight._src.config.schema import truth
 from alight._src.fp_warnings.filters import recording_errstate
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS, UFUNCS
 from alight._src.record import operators, storage_io
 from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_writeable
 from alight._src.record.conversions import copy_of, refuse_as_index
@@ -440,7 +440,7 @@ hooks.in_place = public(operators.in_place)
 hooks.getitem = public(getitem)
 hooks.setitem = public(setitem)
 hooks.ufunc = public(operators.array_ufunc)
-hooks.at_once = {op.reference: op for op in OPS.values() if isinstance(op.reference, np.ufunc)}
+hooks.at_once = UFUNCS
 hooks.wrap = wrap
 hooks.taken = taken
 hooks.inside = INSIDE

@@ -14,7 +14,7 @@ from typing import Any
 
 from alight._core import ArrayBase, Data, Value, hooks, make_layout
 from alight._src.base.originals import np
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 
 __all__ = ["temporary"]
 

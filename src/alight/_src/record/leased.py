@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from alight._core import Data, Layout, Storage, Value, copy_where
 from alight._src.base.originals import np
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.record.pending import COPY, VIEW, WRITE, elementwise, pend
 from alight._src.record.result_strides import dense_like
 from alight._src.run import evaluate

@@ -9,7 +9,7 @@ from typing import Any
 from alight._core import ArrayBase, View, layout_of
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.record import storage_io
 from alight._src.record.array_flags import owns, set_writeable
 from alight._src.record.conversions import astype, copy_of, made_of, reshape, seen

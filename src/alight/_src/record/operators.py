@@ -10,7 +10,7 @@ from typing import Any
 from alight._core import ArrayBase, floor
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar, wrap
 from alight._src.record.pending import call_there, record_floor, shape_of
 from alight._src.record.storage_io import check_writeable, host, layout

@@ -30,7 +30,7 @@ from alight._src.base import package
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import at_the_call, collected
-from alight._src.ir.ops import OPS, Kind, Op, loop_dtypes
+from alight._src.ir.op_table import OPS, Kind, Op, loop_dtypes
 from alight._src.log.decisions import LOG
 from alight._src.record.result_strides import dense_like, result_strides
 from alight._src.run import evaluate

@@ -15,7 +15,7 @@ from alight._core import Layout, Value, make_layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import unheard
-from alight._src.ir.ops import Kind, Op
+from alight._src.ir.op_table import Kind, Op
 from alight._src.record.pending import (
     as_key,
     call_there,

@@ -15,7 +15,7 @@ from alight._core import ArrayBase, Layout, Value, make_layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import unheard
-from alight._src.ir.ops import OPS, Op
+from alight._src.ir.op_table import OPS, Op
 from alight._src.record.numpy_fallback import outgrow, run_in_numpy
 from alight._src.record.pending import (
     WEAK,

@@ -12,7 +12,7 @@ from alight._src.base.failures import failures
 from alight._src.base.originals import ndarray_method, np
 from alight._src.fp_warnings.errstate import categories_of
 from alight._src.fp_warnings.filters import collected, when_to_warn
-from alight._src.ir.ops import OPS, Kind, Op, Warns
+from alight._src.ir.op_table import OPS, Kind, Op, Warns, op_of
 from alight._src.record.dead_operands import temporary
 from alight._src.record.numpy_fallback import (
     array_of,
@@ -48,11 +48,6 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 # Modules of NumPy's that load late → what makes their functions ours, when the first is called.
 LATE: dict[str, Callable[[], object]] = {}
 
-UFUNCS: dict[Any, Op] = {
-    op.reference: op
-    for op in OPS.values()
-    if op.kind is Kind.ELEMENTWISE and isinstance(op.reference, np.ufunc)
-}
 # What `ufunc.reduce` and `ufunc.accumulate` are called in the table.
 REDUCES = {
     "add": "sum", "multiply": "prod", "minimum": "min", "maximum": "max", "logical_or": "any",
@@ -111,13 +106,13 @@ _MANNERS = ("__array_ufunc__", "__array_function__", "__array_wrap__")
 
 def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return ``ufunc(*inputs, **kwargs)`` with NumPy's meaning for every keyword."""
-    op = UFUNCS.get(ufunc)
+    op = op_of(ufunc)
     out = kwargs.get("out")
     if out is not None and manners.scalar is not None:
         out = tuple(map(_no_scalar, out)) if type(out) is tuple else _no_scalar(out)
         kwargs = {**kwargs, "out": out}
     where = kwargs.get("where", True)
-    if op is None or len(inputs) != ufunc.nin:
+    if op is None or op.kind is not Kind.ELEMENTWISE or len(inputs) != ufunc.nin:
         return exit_to_numpy(ufunc, inputs, kwargs)
     if not kwargs:
         found = at_once(ufunc, inputs, kwargs)

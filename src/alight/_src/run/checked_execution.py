@@ -24,7 +24,7 @@ from weakref import ref
 
 from alight._core import Data, Layout, Value, make_layout
 from alight._src.base.originals import np
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.plan.check import check_plan, read_once, step_name
 from alight._src.plan.contents import HOST_ARENA, Contents, Mark, Operand, Place
 from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep, WriteStep
@@ -512,7 +512,7 @@ class CheckedExecution(execute.Execution):
             operands.append(Operand(value, place, once))
         results: list[tuple[Hashable, Place]] = []
         for position, (number, local) in enumerate(zip(step.outputs, inner.outputs, strict=True)):
-            layout, output = inner.layout(local), launch.outputs[position]
+            layout, output = inner.layouts[local], launch.outputs[position]
             if output is None:
                 arena, _ = self._lies(where.space, made[position])
                 memory.add(arena, 0, layout.nbytes, f"the memory of %{number}")

@@ -33,14 +33,15 @@ from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy, policy
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.fp_warnings.emit import note
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.run import residency
 from alight.backends import registry
 from alight.errors import UnsupportedOnDevice
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Group
+    from alight._src.ir.graph import Graph
+    from alight._src.ir.group import Group
     from alight._src.plan.plan import Estimate, Facts, Foregone, Plan, Spot
     from alight._src.plan.size_classes import Cuts
     from alight._src.run.execute import WriteOrder
@@ -305,7 +306,7 @@ def step_seconds(where: str = "cpu:numpy") -> float:
 
 
 def _graph_of(key: Key) -> Graph:
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
 
     return Graph(
         tuple([leaf[0] for leaf in key.leaves]),

@@ -22,7 +22,6 @@ from alight._src.fp_warnings import emit
 from alight._src.fp_warnings.categories import told_by_flags
 from alight._src.fp_warnings.filters import make_errors, unheard
 from alight._src.fp_warnings.registry_check import was_shown
-from alight._src.ir.rolls import rolls
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.run import residency, window_writes
@@ -135,7 +134,7 @@ class Execution:
         if data.array is None:
             return False
         replaced = []
-        around = rolls(step.group.graph)
+        around = bool(step.group.graph.rolls)
         for number, place in zip(step.inputs, places, strict=True):
             if not window_writes.overlaps(place[0], data):
                 continue
@@ -200,7 +199,7 @@ class Execution:
             if isinstance(result, Exception):
                 self._fail((number,), result)
             else:
-                data = residency.exact_copy(result, graph.layout(inner))
+                data = residency.exact_copy(result, graph.layouts[inner])
                 self._bind(number, data, 0, data.layout)
 
     def _fail(self, targets: Iterable[int], error: BaseException) -> None:

@@ -18,7 +18,7 @@ from alight._core import Data, Layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.emit import computed
-from alight._src.ir.group import Graph
+from alight._src.ir.graph import Graph
 from alight._src.log.decisions import LOG, Site
 from alight._src.plan.plan import Decision
 from alight._src.run import residency
@@ -170,7 +170,7 @@ def _computed(graph: Graph, operands: Sequence[NdArray]) -> list[Data]:
     results = computed(graph, operands)
     made = []
     for number in graph.outputs:
-        data = residency.fresh(graph.layout(number))
+        data = residency.fresh(graph.layouts[number])
         assert data.array is not None
         data.array[...] = results[number]
         made.append(data)

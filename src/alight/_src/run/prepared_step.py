@@ -105,7 +105,7 @@ class Ready:
         self.direct: Direct | None = None
         self.eligible = eligible_elements(step.group)
         graph = step.group.graph
-        self.layouts = [graph.layout(number) for number in graph.outputs]
+        self.layouts = [graph.layouts[number] for number in graph.outputs]
         self.none = (None,) * len(step.outputs)
         self.ran = False
         self.spare: Ready | None = None

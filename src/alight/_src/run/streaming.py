@@ -147,7 +147,7 @@ class _Stream:
         self.rows = rows
         self.places = places
         graph = self.parts.group.graph
-        self.layouts = [graph.layout(number) for number in graph.outputs]
+        self.layouts = [graph.layouts[number] for number in graph.outputs]
         self.results = [residency.landing(where, layout) for layout in self.layouts]
         self.whole: dict[int, Any] = {}
         self.last: dict[int, Any] = {}  # the event of each queue's last work
@@ -204,7 +204,7 @@ class _Stream:
             inputs.append(Operand(buffer, 0, part.inputs[number]))
         made = slot[len(self.places) :]
         outputs = [
-            Operand(buffer, 0, part.layout(number))
+            Operand(buffer, 0, part.layouts[number])
             for buffer, number in zip(made, part.outputs, strict=True)
         ]
         launch = Launch(kernel, tuple(inputs), tuple(outputs))

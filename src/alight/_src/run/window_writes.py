@@ -9,8 +9,9 @@ from typing import Any
 
 from alight._core import Data, Layout
 from alight._src.base.cache_registry import Cache, register
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.ops import OPS
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, WriteStep
 from alight._src.run import kernels, residency
@@ -29,7 +30,7 @@ def takes_all(step: LaunchStep, write: WriteStep) -> bool:
     if step.device != HOST_DEVICE or write.device != HOST_DEVICE:
         return False
     group, window = step.group, write.layout
-    made = group.graph.layout(group.graph.outputs[0])
+    made = group.graph.layouts[group.graph.outputs[0]]
     if group.kind is not GroupKind.LOOP or made.shape != window.shape or not window.size:
         return False
     reached = made.itemsize

@@ -23,8 +23,7 @@ from alight._src.codegen.common.loops import Nest
 from alight._src.codegen.common.source import Grid, group_gap
 from alight._src.codegen.cuda.group_forms import Form, card_nest, form, schedule
 from alight._src.codegen.cuda.kernel_program import scalars
-from alight._src.ir.group import Group, GroupKind
-from alight._src.ir.inner import folded
+from alight._src.ir.group import Group
 from alight.backends.base import Command, Copy, Launch, LaunchSequence, Operand
 from alight.backends.cuda import cards as cuda_cards
 from alight.backends.cuda.cuda_session import Session
@@ -109,7 +108,7 @@ class CudaKernel:
         self.shape: Nest = card_nest(group)
         self.grid = grid
         self.processors = processors
-        self.layouts = [*graph.inputs, *(graph.layout(i) for i in graph.outputs)]
+        self.layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
         self.empty = 0 in self.shape.dims[: self.shape.kept]
         self.scalars = scalars(group, self.shape)
         self.programs: dict[tuple[int, ...], tuple[tuple[int, ...], list[_Call]]] = {}
@@ -229,7 +228,9 @@ class CudaBackend:
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
         grid = schedule if isinstance(schedule, Grid) else None
         with session.lock, session.errors():
-            return CudaKernel(session, folded(group), grid, device.limits["processors"])
+            return CudaKernel(
+                session, group.form.lowered or group, grid, device.limits["processors"]
+            )
 
     def dump(self, kernel: CudaKernel | LibraryKernel) -> bytes:
         """Return nothing: each text's machine code is in the store already, as one group's sizes
@@ -240,7 +241,7 @@ class CudaBackend:
         self, device: Device, group: Group, schedule: Any, data: bytes
     ) -> CudaKernel | LibraryKernel:
         """Return a kernel made of what is in the store."""
-        library = folded(group).kind is GroupKind.LIBRARY
+        library = group.form.library
         return self.compile(device, group, "library" if library else "generated", schedule)
 
     # --- memory

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from alight._core import DeviceBuffer
 from alight._src.base.originals import np
-from alight._src.ir.group import GroupKind
+from alight._src.ir.graph import GroupKind
 from alight.backends.base import Operand
 from alight.device import Gap, Unsupported
 
@@ -133,7 +133,7 @@ class LibraryKernel:
         if not called or len(graph.nodes) != 1 or name not in NAMES:
             raise Unsupported(f"CuPy has no {name} that is NumPy's in every case")
         self.group = group
-        self.layouts = [*graph.inputs, *(graph.layout(i) for i in graph.outputs)]
+        self.layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
         self.attrs = dict(node.attrs)
         self.positions = node.operands
         self.function = _function(session.cupy, name)

@@ -15,8 +15,7 @@ from typing import Any
 
 from alight._core import Data, fresh_data, make_layout
 from alight._src.base.originals import np
-from alight._src.ir.group import Group, GroupKind
-from alight._src.ir.inner import folded
+from alight._src.ir.group import Group
 from alight._src.plan.cost import Profile
 from alight.backends.base import Command, Copy, Event, Fill, Launch, Operand
 from alight.backends.host import HostBackend, NumpyKernel, memory_at
@@ -192,7 +191,7 @@ class SimBackend:
         kernel: Any
         if implementation == "library":
             kernel = NumpyKernel(group)
-        elif implementation != "generated" or folded(group).kind is GroupKind.LIBRARY:
+        elif implementation != "generated" or group.form.library:
             raise Unsupported(f"{device.id} has no {implementation} form of a {group.kind} group")
         else:
             try:
@@ -366,7 +365,7 @@ class SimBackend:
             )
         for number, output in zip(kernel.group.graph.outputs, command.outputs, strict=True):
             if output is None:
-                self._check_room(device, kernel.group.graph.layout(number).nbytes)
+                self._check_room(device, kernel.group.graph.layouts[number].nbytes)
         inputs = [_inside(operand) for operand in command.inputs]
         outputs = [None if operand is None else _inside(operand) for operand in command.outputs]
         for data in kernel.run(inputs, outputs):

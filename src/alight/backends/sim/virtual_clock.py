@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from alight._src.ir.group import Graph, Group, GroupKind, Node
-from alight._src.ir.inner import folded
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.plan.cost import Profile, Rates
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.passes import loop_dtype
@@ -90,12 +90,14 @@ def _compute_seconds(spec: Spec, graph: Graph, node: Node) -> float:
 def group_seconds(spec: Spec, group: Group, implementation: str) -> float:
     """Return seconds of one run of a group: one pass when generated, else one for each node."""
     if implementation == "generated":
-        group = folded(group)
+        group = group.form.lowered or group
     graph = group.graph
     launch, memory = spec["launch"]["value"], spec["memory"]["value"]
     if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
         compute = sum(_compute_seconds(spec, graph, node) for node in graph.nodes)
-        return float(launch + max(workload(group).nbytes / memory, compute))
+        work = workload(group)
+        nbytes = work.bytes_read + work.bytes_written
+        return float(launch + max(nbytes / memory, compute))
     return float(
         sum(
             launch + max(nbytes / memory, _compute_seconds(spec, graph, node))

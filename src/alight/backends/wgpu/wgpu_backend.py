@@ -178,7 +178,7 @@ class WgpuBackend:
 
     def _kernel(self, device: Device, group: Group, shape: Nest, text: str) -> WgpuKernel:
         graph = group.graph
-        layouts = (*graph.inputs, *[graph.layout(i) for i in graph.outputs])
+        layouts = (*graph.inputs, *[graph.layouts[i] for i in graph.outputs])
         most = device.limits["operands"]
         if len(layouts) > most:
             raise Unsupported(f"{len(layouts)} operands, {device.id} binds {most} at most")
@@ -300,7 +300,7 @@ class WgpuBackend:
         outputs: list[Operand] = []
         for number, output in zip(kernel.group.graph.outputs, command.outputs, strict=True):
             if output is None:
-                layout = kernel.group.graph.layout(number)
+                layout = kernel.group.graph.layouts[number]
                 made.append(session.buffer(layout.nbytes))
                 output = Operand(made[-1], 0, layout)
             outputs.append(output)

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, nest
 from alight._src.ir.body import COMPLEX, FLOATS, TYPES, choose
-from alight._src.ir.crossed import fault
-from alight._src.ir.group import GroupKind, one_per_result, one_per_row, reduced_axes
-from alight._src.ir.nested import goes_forward, plain
+from alight._src.ir.graph import GroupKind, reduced_axes
+from alight._src.ir.group import one_per_row
+from alight._src.ir.nested import goes_forward
 from alight._src.ir.op import dtype_name
-from alight._src.ir.ops import OPS, Kind
-from alight._src.ir.rolls import turns
+from alight._src.ir.op_table import OPS, Kind
 from alight._src.ir.table_reduction import MOMENTS
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
     from alight._core import Layout
-    from alight._src.ir.group import Group, Node
-    from alight._src.ir.ops import Op
+    from alight._src.ir.graph import Node
+    from alight._src.ir.group import Group
+    from alight._src.ir.op_table import Op
 
 
 # Of these, partial products may be none that are numbers, whatever the whole is: of 1e200, 1e200,
@@ -94,13 +94,13 @@ def unsupported(group: Group) -> str | None:
     if group.kind is GroupKind.LIBRARY:
         return "library groups are not generated"
     if group.kind is GroupKind.CROSSED:
-        return fault(group) or _bad_folds(group)
+        return group.form.fault or _bad_folds(group)
     folds, in_order = [], ""
-    for number, node in graph.numbered():
-        operands = [graph.layout(i) for i in node.operands]
+    for number, node in graph.numbered:
+        operands = [graph.layouts[i] for i in node.operands]
         dtypes = [layout.dtype for layout in (*operands, node.layout)]
         if node.op.name == "roll":
-            if reason := _bad_roll(group, node, dtypes):
+            if reason := _bad_roll(group, number, dtypes):
                 return reason
             continue
         if reason := supports(node.op, dtypes, node.attrs):
@@ -111,7 +111,7 @@ def unsupported(group: Group) -> str | None:
             return f"a scan in a {group.kind} group"
         if node.op.kind is Kind.REDUCTION:
             folds.append((number, node))
-            taken = node.attr("correction", node.attr("ddof", 0)) or 0
+            taken = _taken(node)
             if taken and _count(operands[0], node) <= taken:
                 return f"{node.op.name}: no degrees of freedom are left, of which NumPy warns"
             if operands[0].shape != group.shape:
@@ -124,12 +124,12 @@ def unsupported(group: Group) -> str | None:
         return "a reduction in a scan group" if folds else _bad_scans(group)
     if not folds:
         return "no reduction in a group of rows"
-    if len({reduced_axes(node, len(group.shape)) for _, node in folds}) != 1:
+    if len({graph.axes[number] for number, _ in folds}) != 1:
         return "reductions of one group over different axes"
     if in_order and not nest(group, unroll=True).unrolled:
         return in_order
     if group.kind is GroupKind.ROWWISE:
-        return _bad_rows(group, reduced_axes(folds[0][1], len(group.shape)))
+        return _bad_rows(group)
     if {number for number, _ in folds} != set(graph.outputs):
         return "the outputs of a reduce group are not its reductions"
     return None
@@ -137,7 +137,7 @@ def unsupported(group: Group) -> str | None:
 
 def _may_be_in_order(group: Group, node: Node) -> bool:
     """Tell whether a product of floats goes in NumPy's order where it is written out."""
-    operand = group.graph.layout(node.operands[0])
+    operand = group.graph.layouts[node.operands[0]]
     return (
         group.kind in (GroupKind.REDUCE, GroupKind.ROWWISE)
         and node.op.kind is Kind.REDUCTION
@@ -154,21 +154,22 @@ def _bad_folds(group: Group) -> str | None:
 
     graph = group.graph
     for node in graph.nodes:
-        dtypes = [graph.layout(0).dtype, node.layout.dtype]
+        dtypes = [graph.layouts[0].dtype, node.layout.dtype]
         if reason := supports(node.op, dtypes, node.attrs):
             return reason
-        taken = node.attr("correction", node.attr("ddof", 0)) or 0
-        if taken and _count(graph.layout(0), node) <= taken:
+        taken = _taken(node)
+        if taken and _count(graph.layouts[0], node) <= taken:
             return f"{node.op.name}: no degrees of freedom are left, of which NumPy warns"
         if not Fold(graph, node).lanewise:
             return f"{node.op.name}: its elements are made one by one"
     return None
 
 
-def _bad_roll(group: Group, node: Node, dtypes: list[Any]) -> str | None:
+def _bad_roll(group: Group, number: int, dtypes: list[Any]) -> str | None:
     """Return why a roll is not one that a loop does by itself, or None."""
+    node = group.graph.nodes[number - len(group.graph.inputs)]
     (operand, *others) = node.operands
-    if turns(node) is None or others:
+    if group.graph.rolls[number] is None or others:
         return "roll: how far is not a few places along axes that are named"
     if group.kind is not GroupKind.LOOP or operand >= len(group.graph.inputs):
         return f"a roll of what is made in its own {group.kind} group"
@@ -180,11 +181,11 @@ def _bad_roll(group: Group, node: Node, dtypes: list[Any]) -> str | None:
 def _bad_scans(group: Group) -> str | None:
     """Return why a scan group is not one visit along one axis, or None."""
     graph = group.graph
-    scans = {n: node for n, node in graph.numbered() if node.op.kind is Kind.SCAN}
+    scans = {n: node for n, node in graph.numbered if node.op.kind is Kind.SCAN}
     if len({node.attr("axis") for node in scans.values()}) != 1:
         return "scans of one group along different axes"
     late: set[int] = set()
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if node.layout.shape != group.shape:
             return f"{node.op.name}: {node.layout.shape} in a scan group over {group.shape}"
         if late.intersection(node.operands):
@@ -193,22 +194,21 @@ def _bad_scans(group: Group) -> str | None:
             late.add(number)
         elif number in scans:
             late.add(number)
-            if graph.layout(node.operands[0]).shape != group.shape:
+            if graph.layouts[node.operands[0]].shape != group.shape:
                 return f"{node.op.name}: the operand is not the group's {group.shape}"
     return None
 
 
-def _bad_rows(group: Group, axes: tuple[int, ...]) -> str | None:
+def _bad_rows(group: Group) -> str | None:
     """Return why a rowwise group is not one visit to rows that lie in memory, or None."""
-    graph = group.graph
-    beside = one_per_result(graph, group.shape, axes)
+    graph, axes, beside = group.graph, group.form.axes, group.form.beside
     if beside is None:
         return "what the reductions leave meets something else"
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if node.op.kind is not Kind.ELEMENTWISE or number in beside:
             continue
         for value in (number, *(o for o in node.operands if o >= len(graph.inputs))):
-            shape = graph.layout(value).shape
+            shape = graph.layouts[value].shape
             if shape != group.shape and not one_per_row(shape, group.shape, axes):
                 return f"{node.op.name}: {shape} is neither {group.shape} nor one for each row"
     form = nest(group, unroll=True)
@@ -221,8 +221,14 @@ def _bad_rows(group: Group, axes: tuple[int, ...]) -> str | None:
 
 def check(group: Group) -> None:
     """Raise Unsupported with the reason if generated code cannot run the group."""
-    if reason := unsupported(plain(group)):
+    if reason := unsupported(group.form.plain or group):
         raise Unsupported(reason)
+
+
+def _taken(node: Node) -> Any:
+    """Return by how many degrees of freedom a reduction divides by less than its elements."""
+    attrs = dict(node.attrs)
+    return attrs.get("correction", attrs.get("ddof", 0)) or 0
 
 
 def _count(operand: Layout, node: Node) -> int:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alight._src.base.hashing import sha256
 from alight._src.codegen.common.loops import Nest, Schedule, nest
-from alight._src.ir.inner import folded
-from alight._src.ir.nested import plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,16 +22,16 @@ _CODED = ("output", "initial", "where", "ddof", "correction")
 
 def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
     """Return, as text, all that the generated code depends on."""
-    group = plain(group)
+    group = group.form.plain or group
     graph = group.graph
     nodes = []
-    for _, node in graph.numbered():
+    for _, node in graph.numbered:
         attrs = [(k, v) for k, v in node.attrs if k in _CODED]
         operands = ",".join(map(str, node.operands))
         # in a rowwise group it matters what there is one of for a row
         extent = "" if node.layout.shape == group.shape else "-"
         dtype = _dtype_name(node.layout.dtype)
-        nodes.append(f"{node.op.name}({operands}){dtype}{extent}{attrs or ''}")
+        nodes.append(f"{node.op.key}({operands}){dtype}{extent}{attrs or ''}")
     inputs = ",".join([_dtype_name(layout.dtype) for layout in graph.inputs])
     return "|".join(
         (
@@ -65,7 +63,7 @@ def _as_text(schedule: Schedule) -> str:
 def kernel_key(group: Group, schedule: Schedule | None = None) -> str:
     """Return the key of a group's kernel on the host: equal keys mean equal code, whatever the
     sizes."""
-    return keyed(folded(group), schedule).key
+    return keyed(group.form.lowered or group, schedule).key
 
 
 class Keyed(NamedTuple):

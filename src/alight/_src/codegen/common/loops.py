@@ -13,12 +13,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.caches import last_level_bytes
-from alight._src.ir.crossed import CrossSection, Role, cross_section
-from alight._src.ir.group import GroupKind, one_per_result, reduced_axes
-from alight._src.ir.inner import is_product
-from alight._src.ir.nested import written_out
-from alight._src.ir.ops import Kind
-from alight._src.ir.rolls import Rolled, without_rolls
+from alight._src.ir.crossed import Role
+from alight._src.ir.graph import GroupKind, steps_of
 from alight._src.ir.table_reduction import LANES
 from alight._src.ir.vectors import SHORT_ROW
 
@@ -26,6 +22,7 @@ if TYPE_CHECKING:
     from alight._core import Layout
     from alight._src.ir.group import Group
     from alight._src.ir.nested import Flat
+    from alight._src.ir.rolls import Rolled
 
 # Numbers behind the dims that a part is told: three of a fold (``codegen.llvm.split_reduction``),
 # four of what goes round an end (``codegen.llvm.circular``).
@@ -126,38 +123,34 @@ def nest(group: Group, unroll: bool = False) -> Nest:
     """Return the loop nest of a supported group; if asked to, with short folded axes unrolled."""
     if group.kind is GroupKind.CROSSED:
         return _crossed_nest(group)
-    rolled = without_rolls(group) if group.kind is GroupKind.LOOP else None
-    if rolled is not None:
-        return _rolled_nest(rolled, len(group.graph.inputs))
-    found = written_out(group)
-    if found is not None:
-        return _nested_nest(found, nest(found.group, unroll))
-    graph = group.graph
+    graph, made = group.graph, group.form
+    if made.rolled is not None:
+        return _rolled_nest(made.rolled, group.shape, len(graph.inputs))
+    if made.flat is not None and made.plain is not None:
+        return _nested_nest(made.flat, nest(made.plain, unroll))
     inputs = graph.inputs
-    outputs = tuple(graph.layout(i) for i in graph.outputs)
+    outputs = tuple(graph.layouts[i] for i in graph.outputs)
     layouts = (*inputs, *outputs)
     first_output = len(inputs)
     reduced: frozenset[int] = frozenset()
     in_order = False
-    steps = [_steps(layout, group.shape) for layout in inputs]
+    steps = [steps_of(layout, group.shape) for layout in inputs]
     if group.kind in (GroupKind.LOOP, GroupKind.SCAN):
-        steps += [_steps(layout, group.shape) for layout in outputs]
-        scans = [n for n in graph.nodes if n.op.kind is Kind.SCAN]
-        reduced = frozenset(n.attr("axis") for n in scans)
+        steps += [steps_of(layout, group.shape) for layout in outputs]
+        reduced = frozenset(n.attr("axis") for n in made.scans)
     else:
-        reductions = [n for n in graph.nodes if n.op.kind is Kind.REDUCTION]
-        reduced = frozenset(reduced_axes(reductions[0], len(group.shape)))
+        reduced = frozenset(made.axes)
         # an index counts elements in C order, so the loops must run in it
-        in_order = any(n.op.name in ARGUMENT_REDUCTIONS for n in reductions)
-        beside = one_per_result(graph, group.shape, tuple(sorted(reduced))) or frozenset()
+        in_order = any(n.op.name in ARGUMENT_REDUCTIONS for n in made.reductions)
+        beside = made.beside or frozenset()
         for i in beside.intersection(range(first_output)):
-            steps[i] = _result_steps(inputs[i], group.shape, reduced)
+            steps[i] = steps_of(inputs[i], group.shape, reduced)
         for number in graph.outputs:
             node = graph.nodes[number - first_output]
             if number in beside:
-                steps.append(_result_steps(node.layout, group.shape, reduced))
+                steps.append(steps_of(node.layout, group.shape, reduced))
             else:
-                steps.append(_steps(node.layout, group.shape))
+                steps.append(steps_of(node.layout, group.shape))
     axes = [_Axis(size, tuple(s[i] for s in steps)) for i, size in enumerate(group.shape)]
     kept = [a for i, a in enumerate(axes) if i not in reduced and a.size != 1]
     fold = [a for i, a in enumerate(axes) if i in reduced and a.size != 1]
@@ -190,13 +183,13 @@ def nest(group: Group, unroll: bool = False) -> Nest:
             # rows of a product read one of two matrices across, columns neither
             or (
                 group.kind is GroupKind.REDUCE
-                and is_product(group)
+                and made.product
                 and kept[-1].size >= LANES
                 and _across(kept[-1], inputs) < _across(fold[-1], inputs)
             )
         )
     )
-    if unroll and columns and len(kept) > 1 and is_product(group):
+    if unroll and columns and len(kept) > 1 and made.product:
         # who asks for unrolled axes is the host, where so many columns side by side are a vector
         kept = _longest_last(kept, inputs)
     tiles, flat = "", False
@@ -231,12 +224,11 @@ def _longest_last(kept: list[_Axis], layouts: tuple[Layout, ...]) -> list[_Axis]
 
 def _crossed_nest(group: Group) -> Nest:
     """Return the nest of a group that folds rows and columns: two folded axes."""
-    found = cross_section(group)
-    assert isinstance(found, CrossSection)  # gaps.check has seen to it
-    graph = group.graph
+    graph, found = group.graph, group.form.section
+    assert found is not None  # gaps.check has seen to it
     first = len(graph.inputs)
     roles = [found.roles[number - first] for number in graph.outputs]
-    sizes = [graph.layout(number).itemsize for number in graph.outputs]
+    sizes = [graph.layouts[number].itemsize for number in graph.outputs]
     steps = [
         (size if role is Role.ALONG else 0, size if role is Role.DOWN else 0)
         for role, size in zip(roles, sizes, strict=True)
@@ -253,11 +245,11 @@ def _crossed_nest(group: Group) -> Nest:
 def _nested_nest(flat: Flat, shape: Nest) -> Nest:
     """Return the nest of a group whose inner folds are written out: operands that lie in one input
     are a record of it where they are whole."""
-    inputs = len(flat.group.graph.inputs)
+    inputs = len(flat.graph.inputs)
     outputs = len(shape.strides) - inputs
     classes = list(shape.classes)
     axis = shape.vector_axis
-    for number, layout in enumerate(flat.group.graph.inputs):
+    for number, layout in enumerate(flat.graph.inputs):
         count = flat.sources.count(flat.sources[number])
         record = flat.steps[flat.sources[number]] == layout.itemsize
         still = not (shape.unrolled and any(shape.along[number]))
@@ -279,15 +271,14 @@ def _nested_nest(flat: Flat, shape: Nest) -> Nest:
 _APART = 1 << 60
 
 
-def _rolled_nest(rolled: Rolled, inputs: int) -> Nest:
-    """Return the nest of a loop group in which each roll is an input."""
-    group = rolled.group
-    graph = group.graph
-    layouts = (*graph.inputs, *(graph.layout(i) for i in graph.outputs))
-    steps = [_steps(layout, group.shape) for layout in layouts]
+def _rolled_nest(rolled: Rolled, shape: tuple[int, ...], inputs: int) -> Nest:
+    """Return the nest of a loop group over a shape in which each roll is an input."""
+    graph = rolled.graph
+    layouts = (*graph.inputs, *(graph.layouts[i] for i in graph.outputs))
+    steps = [steps_of(layout, shape) for layout in layouts]
     turned = {axis for _, axis, _ in rolled.turns}
-    marks = [_APART + i if i in turned else 0 for i in range(len(group.shape))]
-    axes = [_Axis(size, (*(s[i] for s in steps), marks[i])) for i, size in enumerate(group.shape)]
+    marks = [_APART + i if i in turned else 0 for i in range(len(shape))]
+    axes = [_Axis(size, (*(s[i] for s in steps), marks[i])) for i, size in enumerate(shape)]
     outer = len(graph.inputs)
 
     def memory_order(axis: _Axis) -> tuple[int, ...]:
@@ -427,23 +418,6 @@ def _motion(step: int, layout: Layout, kind: GroupKind, output: bool) -> str:
         if not output and not rest and times in (-1, 2, 3, 4) and layout.dtype.kind != "c":
             return "r" if times < 0 else str(times)
     return "b" if step == 0 else "c" if step == layout.itemsize else "s"
-
-
-def _steps(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a layout broadcast to a shape."""
-    lead = len(shape) - layout.ndim
-    return (0,) * lead + tuple(
-        0 if n == 1 else step for n, step in zip(layout.shape, layout.strides, strict=True)
-    )
-
-
-def _result_steps(
-    layout: Layout, shape: tuple[int, ...], reduced: frozenset[int]
-) -> tuple[int, ...]:
-    """Return the strides along the axes before a reduction of what has only those it leaves."""
-    left = tuple(n for i, n in enumerate(shape) if i not in reduced)
-    rest = iter(_steps(layout, left))
-    return tuple(0 if i in reduced else next(rest) for i in range(len(shape)))
 
 
 def _merged(axes: list[_Axis]) -> list[_Axis]:

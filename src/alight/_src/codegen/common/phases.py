@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Group, Node
+    from alight._src.ir.graph import Graph, Node
+    from alight._src.ir.group import Group
 
 # Operations worth repeating to save a store and a load of the row: an L1 load has a latency of
 # five additions (4 to 5 cycles on every x86-64 and ARM core of the last ten years).
@@ -55,18 +56,18 @@ def phases(group: Group) -> Phases:
     first = len(graph.inputs)
     ready = [0] * first
     wide: set[int] = set()
-    for _, node in graph.numbered():
+    for _, node in graph.numbered:
         at = max([ready[o] for o in node.operands], default=0)
         ready.append(at + (node.op.kind is Kind.REDUCTION))
         if node.op.kind is Kind.ELEMENTWISE and is_wide(group, node):
             wide.add(len(ready) - 1)
-    made = {n: ready[n] - (n not in wide and _folded(graph, n)) for n, _ in graph.numbered()}
-    last = max([made[n] for n in made if n in wide or _folded(graph, n)], default=0)
+    made = {n: ready[n] - (n not in wide and n in graph.axes) for n, _ in graph.numbered}
+    last = max([made[n] for n in made if n in wide or n in graph.axes], default=0)
     outputs = tuple(dict.fromkeys(graph.outputs))
     home = _homes(graph, wide, made, outputs)
     passes = []
     for number in range(last + 1):
-        folds = tuple(n for n in made if _folded(graph, n) and made[n] == number)
+        folds = tuple(n for n in made if n in graph.axes and made[n] == number)
         written = tuple(n for n in outputs if n in wide and made[n] == number)
         saved = tuple(n for n in home if made[n] == number and n not in written)
         targets = {*written, *saved}
@@ -77,12 +78,8 @@ def phases(group: Group) -> Phases:
     return Phases(tuple(passes), home, frozenset(wide))
 
 
-def _folded(graph: Graph, number: int) -> bool:
-    return graph.nodes[number - len(graph.inputs)].op.kind is Kind.REDUCTION
-
-
 def _scalars(graph: Graph, wide: set[int], made: dict[int, int], number: int) -> tuple[int, ...]:
-    return tuple(n for n in made if n not in wide and not _folded(graph, n) and made[n] == number)
+    return tuple(n for n in made if n not in wide and n not in graph.axes and made[n] == number)
 
 
 def _needed(graph: Graph, targets: set[int], wide: set[int], kept: set[int]) -> tuple[int, ...]:
@@ -106,12 +103,12 @@ def _homes(
     of their dtype which is written when they are read for the last time, or later."""
     first = len(graph.inputs)
     flops: dict[int, float] = {}
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         if number in wide:
             own = _CHEAP_FLOPS + 1.0 if node.op.special else node.op.flops
             flops[number] = own + sum(flops.get(o, 0.0) for o in node.operands)
     reads: dict[int, int] = {}
-    for number, node in reversed(list(graph.numbered())):
+    for number, node in reversed(list(graph.numbered)):
         for operand in node.operands:
             if operand in wide:
                 # a wide reader may itself be computed again in a later pass
@@ -127,7 +124,7 @@ def _homes(
             continue
         dtype = graph.nodes[value - first].layout.dtype
         for other in outputs:
-            fits = other in wide and other not in taken and graph.layout(other).dtype == dtype
+            fits = other in wide and other not in taken and graph.layouts[other].dtype == dtype
             if fits and made[other] >= reads[value]:
                 home[value] = other
                 taken.add(other)

@@ -20,16 +20,17 @@ from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.nest_choice import card_nest
 from alight._src.codegen.wgsl.wgsl_dialect import wgsl
 from alight._src.ir.body import COMPLEX, FLOATS, Expr, width_of
-from alight._src.ir.group import GroupKind
+from alight._src.ir.graph import GroupKind
 from alight._src.ir.maths.coefficients import TABLES
-from alight._src.ir.ops import Kind, trees
+from alight._src.ir.op_table import Kind, trees
 from alight._src.ir.table_reduction import CHUNK, LANES
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
     from alight._src.codegen.cuda.slow_path import Told
-    from alight._src.ir.group import Group, Node
-    from alight._src.ir.ops import Op
+    from alight._src.ir.graph import Node
+    from alight._src.ir.group import Group
+    from alight._src.ir.op_table import Op
 
 ENTRY = "entry"
 
@@ -279,7 +280,7 @@ def of_parity(tree: Expr) -> Expr | None:
 def node_tree(group: Group, node: Node) -> Expr:
     """Return the typed tree of an elementwise node's value."""
     graph = group.graph
-    found = trees(node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype)
+    found = trees(node.op, [graph.layouts[i].dtype for i in node.operands], node.layout.dtype)
     assert found is not None  # gaps.check has seen to it
     tree: Expr = found[node.attr("output", 0)]
     return tree
@@ -356,5 +357,5 @@ def checked(group: Group) -> list[str]:
         raise Unsupported(f"{group.kind} groups are not printed yet, loops are")
     check(group)
     graph = group.graph
-    outputs = [graph.layout(i) for i in graph.outputs]
+    outputs = [graph.layouts[i] for i in graph.outputs]
     return [layout.dtype.name for layout in (*graph.inputs, *outputs)]

@@ -29,7 +29,7 @@ from alight._src.codegen.cuda.kernel_program import (
     whole_text,
 )
 from alight._src.codegen.cuda.reduction_steps import TREE, CudaFold
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class Columns:
     def read(self, folds: list[CudaFold]) -> list[int]:
         """Return the inputs that folds are made of."""
         wanted = {operand for fold in folds for operand in fold.node.operands}
-        for number, node in reversed(list(self.graph.numbered())):
+        for number, node in reversed(list(self.graph.numbered)):
             if number in wanted and node.op.kind is Kind.ELEMENTWISE:
                 wanted.update(node.operands)
         return sorted(number for number in wanted if number < self.first)
@@ -241,7 +241,7 @@ class Columns:
         have."""
         code, places = self.code, self.places
         known = {place: places.loaded(code, place, text) for place, text in read.items()}
-        for number, node in self.graph.numbered():
+        for number, node in self.graph.numbered:
             if node.op.kind is Kind.ELEMENTWISE and known.keys() >= set(node.operands):
                 known[number] = places.node(code, number, known)
         return known

@@ -26,15 +26,16 @@ from alight._src.codegen.cuda.scan_kernels import Scans
 from alight._src.codegen.cuda.shared_memory import Flow
 from alight._src.codegen.cuda.small_axis import PACK_BYTES, Short, short_schedule
 from alight._src.ir.body import width_of
-from alight._src.ir.group import GroupKind
-from alight._src.ir.ops import Kind, trees
+from alight._src.ir.graph import GroupKind
+from alight._src.ir.op_table import Kind, trees
 from alight._src.ir.table_reduction import CHUNK, LANES
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
-    from alight._src.ir.group import Graph, Group
-    from alight._src.ir.ops import Op
+    from alight._src.ir.graph import Graph
+    from alight._src.ir.group import Group
+    from alight._src.ir.op_table import Op
 
 # What makes CUDA C's arithmetic IEEE's, whatever a compiler's defaults are.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
@@ -140,7 +141,7 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     if reason := group_gap("cuda", group):
         raise Unsupported(reason)
     graph = group.graph
-    layouts = [*graph.inputs, *(graph.layout(i) for i in graph.outputs)]
+    layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
     sizes = [layout.itemsize for layout in layouts]
     bits = index_bits(shape, sizes)
     if group.kind is GroupKind.LOOP:
@@ -271,7 +272,7 @@ def _operations(group: Group) -> int:
     return sum(
         _printed(
             node.op,
-            (*(graph.layout(i).dtype for i in node.operands), node.layout.dtype),
+            (*(graph.layouts[i].dtype for i in node.operands), node.layout.dtype),
             node.attr("output", 0),
         )
         for node in graph.nodes
@@ -301,7 +302,7 @@ def _held_registers(group: Group, shape: Nest) -> int:
     values += [
         n for v in found.passes for n in v.folds if graph.nodes[n - first].op.finish is not None
     ]
-    return sum(-(-width_of(graph.layout(n).dtype.name) // 32) for n in values) * 32
+    return sum(-(-width_of(graph.layouts[n].dtype.name) // 32) for n in values) * 32
 
 
 def packs(shape: Nest, offsets: Sequence[int], itemsizes: Sequence[int], elements: int) -> bool:

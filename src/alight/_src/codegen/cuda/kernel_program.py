@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.source import Grid, Statements, node_tree
 from alight._src.codegen.cuda.cuda_dialect import CUDA
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
@@ -25,6 +25,36 @@ PACK = """
 template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
   T v[N];
 };
+"""
+# Of four elements side by side, those of a run.
+FETCH = """
+// what stands in for elements past the end: few functions take long for it
+template <typename T> __device__ __forceinline__ T padding() { return T{1}; }
+// four elements side by side: WHOLE, or as far as the row goes; PACKED where they can be read
+// together
+template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void fetch(
+    T (&x)[4], const T* p, I e, I end) {
+  if (PACKED && (WHOLE || e + 4 <= end)) {
+    const Pack<T, 4> pack = *(const Pack<T, 4>*)p;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] = pack.v[j];
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[j] = WHOLE || e + j < end ? p[j] : padding<T>();
+  }
+}
+template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void place(
+    const T (&x)[4], T* p, I e, I end) {
+  if (PACKED && (WHOLE || e + 4 <= end)) {
+    Pack<T, 4> pack;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) pack.v[j] = x[j];
+    *(Pack<T, 4>*)p = pack;
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) if (WHOLE || e + j < end) p[j] = x[j];
+  }
+}
 """
 VALUE_BYTES = 8  # at most, of what comes by value: a launch has as many for each of its numbers
 # A launch has no more blocks along x than the hardware numbers; past them kernels go around again.
@@ -83,7 +113,7 @@ class Places:
         self.shape = shape
         self.grid = grid
         self.first = len(graph.inputs)
-        outputs = [graph.layout(i) for i in graph.outputs]
+        outputs = [graph.layouts[i] for i in graph.outputs]
         self.dtypes = [layout.dtype.name for layout in (*graph.inputs, *outputs)]
         self.words = [CUDA.memory.get(d, CUDA.type_of(d)) for d in self.dtypes]
         self.itemsizes = [layout.itemsize for layout in (*graph.inputs, *outputs)]

@@ -17,7 +17,7 @@ from alight._src.codegen.llvm.combine import Fold
 from alight._src.ir.body import width_of
 
 if TYPE_CHECKING:
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
 
 # Elements that the threads of one warp hold between them: a chunk for every four threads.
 RUN = 1024

@@ -16,6 +16,7 @@ from alight._src.codegen.common.source import ENTRY, Statements
 from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.few_columns import parts_met
 from alight._src.codegen.cuda.kernel_program import (
+    FETCH,
     PACK,
     Step,
     around,
@@ -25,7 +26,7 @@ from alight._src.codegen.cuda.kernel_program import (
     whole_text,
 )
 from alight._src.codegen.cuda.reduction_steps import RUN, TREE
-from alight._src.codegen.cuda.warp_runs import FETCH, Runs
+from alight._src.codegen.cuda.warp_runs import Runs
 
 # Threads that fold the parts of one row: as many as an SM of any kind has room for at once.
 WHOLE_BLOCK = 1024

@@ -21,7 +21,7 @@ from alight._src.codegen.cuda.kernel_program import (
 )
 from alight._src.codegen.llvm.combine import identity
 from alight._src.ir.body import choose, typed
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
@@ -68,7 +68,7 @@ class Scans:
         self.first = places.first
         self.outside: dict[str, str] = {}
         self.code = Statements(CUDA, self.outside)
-        self.scans = [n for n, node in graph.numbered() if node.op.kind is Kind.SCAN]
+        self.scans = [n for n, node in graph.numbered if node.op.kind is Kind.SCAN]
 
     def steps(self) -> tuple[Step, ...]:
         """Return the launches."""
@@ -99,7 +99,7 @@ class Scans:
 
     def type_of(self, number: int) -> str:
         """Return the type of a value in a register."""
-        return CUDA.type_of(self.graph.layout(number).dtype.name)
+        return CUDA.type_of(self.graph.layouts[number].dtype.name)
 
     def structure(self, number: int) -> str:
         """Return the structure that says how elements of a scan meet."""
@@ -125,7 +125,7 @@ class Scans:
     def made(self, number: int, known: dict[int, str]) -> str:
         """Return the element of a scan."""
         node = self.graph.nodes[number - self.first]
-        source = self.graph.layout(node.operands[0]).dtype.name
+        source = self.graph.layouts[node.operands[0]].dtype.name
         body = choose(node.op.body, (source,)) or "R(x)"
         (tree,) = typed(body, (source,), (node.layout.dtype.name,))
         return self.code.evaluate(tree, [known[node.operands[0]]])
@@ -155,7 +155,7 @@ class Scans:
             with code.block(f"for ({index} e = 0; e < length; ++e)"):
                 offsets = places.along(code, "e")
                 known = self.loads(offsets)
-                for number, node in self.graph.numbered():
+                for number, node in self.graph.numbered:
                     if node.op.kind is Kind.SCAN:
                         value = self.made(number, known)
                         # the first stands for itself: -0 stays -0
@@ -174,7 +174,7 @@ class Scans:
         index, block = places.index, self.grid.block
         first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
         late: set[int] = set()
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             if node.op.kind is Kind.SCAN or late.intersection(node.operands):
                 late.add(number)
         code.add(f"__shared__ long long room[{block // 32}];")
@@ -189,7 +189,7 @@ class Scans:
                 with self.each():
                     offsets = places.along(code, "e")
                     known = self.loads(offsets)
-                    for number, _ in graph.numbered():
+                    for number, _ in graph.numbered:
                         if number in self.scans:
                             value = self.made(number, known)
                             code.add(
@@ -213,11 +213,11 @@ class Scans:
                 with self.each(), code.block("if (own + j < length)"):
                     offsets = places.along(code, "e")
                     known = self.loads(offsets)
-                    for number, _ in graph.numbered():
+                    for number, _ in graph.numbered:
                         if number in self.scans:
                             known[number] = code.name(
                                 f"Scan{number}::pair(far{number}, x{number}[j])",
-                                graph.layout(number).dtype.name,
+                                graph.layouts[number].dtype.name,
                             )
                         else:
                             known[number] = places.node(code, number, known)

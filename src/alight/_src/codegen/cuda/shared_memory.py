@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from alight._src.codegen.common.phases import Pass
 from alight._src.codegen.cuda.kernel_program import (
+    FETCH,
     PACK,
     Step,
     around,
@@ -19,7 +20,7 @@ from alight._src.codegen.cuda.kernel_program import (
 )
 from alight._src.codegen.cuda.reduction_steps import RUN, TREE
 from alight._src.codegen.cuda.row_kernels import WHOLE_BLOCK, Rows
-from alight._src.codegen.cuda.warp_runs import FETCH, Way
+from alight._src.codegen.cuda.warp_runs import Way
 from alight._src.ir.table_reduction import CHUNK
 
 # Of a block, what it leaves apart: several of them have room on a multiprocessor of any kind that
@@ -69,7 +70,7 @@ class Flow(Rows):
         visit, grid = self.phases.passes[0], self.grid
         self.scalar_inputs()
         reads = self.reads(visit)
-        sizes = [self.graph.layout(n).itemsize for n in reads]
+        sizes = [self.graph.layouts[n].itemsize for n in reads]
         ring = grid.depth * grid.ahead * grid.block * _PACK * sum(sizes)
         states = grid.block * sum([fold.state_bytes for fold in self.folds.values()])
         return (

@@ -20,7 +20,8 @@ from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.kernel_program import PACK, Places, Step, around, begins
 from alight._src.codegen.cuda.loop_kernels import element_function
 from alight._src.codegen.llvm.unrolled import Unrolled
-from alight._src.ir.group import Group, GroupKind
+from alight._src.ir.graph import GroupKind
+from alight._src.ir.group import Group
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -105,7 +106,7 @@ def short_schedule(
     """Return the default schedule for operands at these byte offsets and a device that has so many
     threads at once."""
     graph = group.graph
-    layouts = [*graph.inputs, *(graph.layout(i) for i in graph.outputs)]
+    layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
     looped, vector = shape.looped, shape.vector_axis
     counts = [_record(shape, place) for place in range(len(layouts))]
     nbytes = [
@@ -171,7 +172,7 @@ class Short:
         self.first = self.places.first
         self.layouts: list[Layout] = [
             *group.graph.inputs,
-            *(group.graph.layout(i) for i in group.graph.outputs),
+            *(group.graph.layouts[i] for i in group.graph.outputs),
         ]
         self.code = Statements(CUDA)
 

@@ -26,36 +26,6 @@ if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
     from alight._src.ir.group import Group
 
-FETCH = """
-// what stands in for elements past the end: few functions take long for it
-template <typename T> __device__ __forceinline__ T padding() { return T{1}; }
-// four elements side by side: WHOLE, or as far as the row goes; PACKED where they can be read
-// together
-template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void fetch(
-    T (&x)[4], const T* p, I e, I end) {
-  if (PACKED && (WHOLE || e + 4 <= end)) {
-    const Pack<T, 4> pack = *(const Pack<T, 4>*)p;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = pack.v[j];
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) x[j] = WHOLE || e + j < end ? p[j] : padding<T>();
-  }
-}
-template <bool PACKED, bool WHOLE, typename T, typename I> __device__ __forceinline__ void place(
-    const T (&x)[4], T* p, I e, I end) {
-  if (PACKED && (WHOLE || e + 4 <= end)) {
-    Pack<T, 4> pack;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) pack.v[j] = x[j];
-    *(Pack<T, 4>*)p = pack;
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) if (WHOLE || e + j < end) p[j] = x[j];
-  }
-}
-"""
-
 
 def _clear(code: Statements, number: int, kind: str) -> None:
     """Add that the four lanes of a fold are of nothing."""
@@ -136,7 +106,7 @@ class Runs:
                 self.code.add(f"{word} h{number}[{self.grid.steps}][4];")
 
     def word(self, number: int) -> str:
-        dtype = self.graph.layout(number).dtype.name
+        dtype = self.graph.layouts[number].dtype.name
         return CUDA.memory.get(dtype, CUDA.type_of(dtype))
 
     def run(self, visit: Pass, start: str) -> None:
@@ -233,7 +203,7 @@ class Runs:
         index = self.places.index
         parameters = [f"const {self.word(n)}* q{n}" for n in reads]
         parameters += [
-            f"const {CUDA.type_of(self.graph.layout(n).dtype.name)} i{n}" for n in scalars
+            f"const {CUDA.type_of(self.graph.layouts[n].dtype.name)} i{n}" for n in scalars
         ]
         parameters += [f"const {index} begin", f"const {index} end"]
         given = [*(f"q{n}" for n in reads), *(self.known[n] for n in scalars)]
@@ -445,7 +415,7 @@ class Runs:
         self.known = kept
         parameters = []
         for n in given:
-            dtype = self.graph.layout(n).dtype.name
+            dtype = self.graph.layouts[n].dtype.name
             word = self.word(n) if n in reads else CUDA.type_of(dtype)
             parameters.append(f"const {word} i{n}")
         fields = [f"{self.word(n)} t{n};" for n in targets]
@@ -465,7 +435,7 @@ class Runs:
         fold."""
         known = dict(self.known)
         for number, text in reads.items():
-            if self.graph.layout(number).dtype == bool:
+            if self.graph.layouts[number].dtype == bool:
                 text = code.name(f"{text} != 0", "bool")
             known[number] = text
         for number in visit.needed:

@@ -14,12 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alight._src.codegen.llvm.vector_loops import Strips, least
-from alight._src.ir.rolls import without_rolls
+from alight._src.ir.group import Group
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest, Schedule
     from alight._src.codegen.llvm.expressions import Module
-    from alight._src.ir.group import Group
 
 AXIS, LENGTH, _, FIRST = range(4)
 
@@ -28,9 +27,10 @@ def rolled_kernel(
     module: Module, group: Group, shape: Nest, schedule: Schedule, vector_bits: int
 ) -> None:
     """Add the entry point of a loop group with rolls to a module."""
-    found = without_rolls(group)
+    found = group.form.rolled
     assert found is not None  # nest has found it, too
-    _Rolled(module, found.group, shape, schedule, vector_bits).write()
+    whole = Group(group.kind, found.graph, group.shape)
+    _Rolled(module, whole, shape, schedule, vector_bits).write()
 
 
 class _Rolled(Strips):

@@ -19,12 +19,12 @@ from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS
 from alight._src.codegen.common.trees import scalar_only
 from alight._src.codegen.llvm.expressions import Code, Module, literal, memory_type
 from alight._src.ir.body import COMPLEX, FLOATS, choose, kind_of, typed
-from alight._src.ir.ops import OPS
+from alight._src.ir.op_table import OPS
 from alight._src.ir.table_reduction import CHUNK, LANES, MOMENTS, ORIGIN
 
 if TYPE_CHECKING:
     from alight._src.ir.body import Expr
-    from alight._src.ir.group import Graph, Node
+    from alight._src.ir.graph import Graph, Node
 
 # A binary counter of this many bits counts the chunks of 2**47 elements: they take days to fold.
 LEVELS = 40
@@ -41,7 +41,7 @@ class Fold:
 
     def __init__(self, graph: Graph, node: Node) -> None:
         op = node.op
-        source = graph.layout(node.operands[0]).dtype.name
+        source = graph.layouts[node.operands[0]].dtype.name
         result = node.layout.dtype.name
         self.node = node
         self.result = result

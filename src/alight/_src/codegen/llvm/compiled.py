@@ -13,8 +13,7 @@ from alight._src.base.at_fork import renewed
 from alight._src.codegen.common.keys import keyed
 from alight._src.codegen.common.loops import TOLD, Schedule
 from alight._src.codegen.llvm import shared
-from alight._src.ir.group import GroupKind
-from alight._src.ir.nested import plain
+from alight._src.ir.graph import GroupKind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
@@ -102,7 +101,7 @@ def _parts(group: Group, shape: Nest) -> Parts | None:
     from alight._src.codegen.llvm.split_reduction import parts
 
     crossed = group.kind is GroupKind.CROSSED
-    return crossed_parts(group) if crossed else parts(plain(group), shape)
+    return crossed_parts(group) if crossed else parts(group.form.plain or group, shape)
 
 
 _lock = renewed(globals(), "_lock", threading.RLock)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from alight._src.codegen.common.loops import TOLD
 from alight._src.codegen.llvm.expressions import Code
 from alight._src.codegen.llvm.simd import Operand, Record
-from alight._src.ir.ops import Kind, trees
+from alight._src.ir.op_table import Kind, trees
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
     from alight._src.ir.body import Expr
-    from alight._src.ir.group import Graph, Group, Node
+    from alight._src.ir.graph import Graph, Node
+    from alight._src.ir.group import Group
 
 SIGNATURE = "void @entry(ptr %addresses, ptr %dims, ptr %strides)"
 
@@ -124,7 +125,7 @@ class Frame:
             if i not in known:
                 name = layout.dtype.name
                 known[i] = self.code.load(self.element(i, name, index), name, parallel=True)
-        for number, node in self.graph.numbered():
+        for number, node in self.graph.numbered:
             if node.op.kind is Kind.ELEMENTWISE:
                 known[number] = elementwise(self.code, self.graph, node, known)
         return known
@@ -132,7 +133,7 @@ class Frame:
 
 def _trees(graph: Graph, node: Node) -> tuple[Expr, ...]:
     """Return the typed trees of an elementwise node, one for each output of its op."""
-    found = trees(node.op, [graph.layout(i).dtype for i in node.operands], node.layout.dtype)
+    found = trees(node.op, [graph.layouts[i].dtype for i in node.operands], node.layout.dtype)
     assert found is not None  # gaps.check has seen to it
     return found
 

@@ -11,8 +11,8 @@ from alight._src.base.originals import np
 from alight._src.codegen.llvm.combine import Fold
 from alight._src.codegen.llvm.simd import Operand
 from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
-from alight._src.ir.group import Attrs, Graph, Node
-from alight._src.ir.ops import Kind, Op
+from alight._src.ir.graph import Attrs, Graph, Node
+from alight._src.ir.op_table import Kind, Op
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Schedule
@@ -77,7 +77,7 @@ def making(
         else local[target]
         for target in targets
     ]
-    inputs = tuple([graph.layout(number) for number in reads])
+    inputs = tuple([graph.layouts[number] for number in reads])
     made = Graph(inputs, tuple(nodes), tuple(outputs))
     width = width_of_group(made, schedule, vector_bits, together)
     return Making(made, reads, replace(width, lanes=min(width.lanes, lanes)))

@@ -24,8 +24,7 @@ from alight._src.codegen.llvm.shared import packed, parts_for
 from alight._src.codegen.llvm.target import machine, ready, widest
 from alight._src.codegen.llvm.unrolled import unrolled_kernel
 from alight._src.codegen.llvm.vector_loops import strip_kernel
-from alight._src.ir.group import GroupKind
-from alight._src.ir.nested import plain
+from alight._src.ir.graph import GroupKind
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def _module(group: Group, schedule: Schedule) -> Module:
     bits = min(schedule.vector_bits, widest())
     # AVX has such comparisons; without it they are made one by one
     module = Module(quiet=widest() > 128, explicit=_explicit(group, shape), vector_bits=bits)
-    group = plain(group)
+    group = group.form.plain or group
     if shape.slots and not shape.places:
         rolled_kernel(module, group, shape, schedule, bits)
     elif group.kind is GroupKind.LOOP:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from alight._src.codegen.llvm.blocks import first_lanes, letter, literal, memory_type, register_type
 from alight._src.codegen.llvm.combine import across
 from alight._src.ir.body import kind_of, part_of, width_of
-from alight._src.ir.ops import trees
+from alight._src.ir.op_table import trees
 from alight._src.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
     from alight._src.codegen.llvm.combine import Fold
     from alight._src.codegen.llvm.expressions import Code
-    from alight._src.ir.group import Graph
+    from alight._src.ir.graph import Graph
 
 
 # The branches of the counter are hard to foresee, and while one is taken back nothing is read
@@ -121,7 +121,7 @@ class Joined:
     def _made(self, values: Sequence[str]) -> str:
         known, graph = list(values), self.graph
         for node in graph.nodes:
-            dtypes = [graph.layout(i).dtype for i in node.operands]
+            dtypes = [graph.layouts[i].dtype for i in node.operands]
             found = trees(node.op, dtypes, node.layout.dtype)
             assert found is not None  # gaps.check has seen to it
             tree = found[node.attr("output", 0)]

@@ -23,7 +23,7 @@ from alight._src.codegen.llvm.minmax import BLOCK
 from alight._src.codegen.llvm.simd import Operand
 from alight._src.codegen.llvm.spans import Span
 from alight._src.ir.body import width_of
-from alight._src.ir.ops import Kind
+from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class _Form:
             self.count = code.emit(f"mul i64 {self.count}, {frame.dims[k]}")
         self.some = frame.nonempty(self.reduced)
         self.place = code.alloca("i64")  # of the next element in its chunk
-        needed = [n for n, node in frame.graph.numbered() if node.op.kind is Kind.ELEMENTWISE]
+        needed = [n for n, node in frame.graph.numbered if node.op.kind is Kind.ELEMENTWISE]
         self.made = making(frame.graph, needed, folds, schedule, vector_bits, MADE_TILE)
 
     def run(self) -> None:
@@ -72,7 +72,7 @@ class _Form:
         """Make the next elements of every fold where they are to be."""
         frame = self.frame
         reads = [
-            frame.operand(number, frame.graph.layout(number).dtype.name)
+            frame.operand(number, frame.graph.layouts[number].dtype.name)
             for number in self.made.reads
         ]
         writes = [

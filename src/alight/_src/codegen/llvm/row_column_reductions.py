@@ -20,7 +20,7 @@ from alight._src.codegen.llvm.kernel_frame import SIGNATURE, Frame
 from alight._src.codegen.llvm.spans import Span
 from alight._src.codegen.llvm.split_reduction import COMBINE, END, FIRST, PARTIAL, Parts
 from alight._src.ir.body import width_of
-from alight._src.ir.crossed import CrossSection, Role, cross_section
+from alight._src.ir.crossed import CrossSection, Role
 from alight._src.ir.table_reduction import CHUNK
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ _LINE_BYTES = 64  # a cache line on nearly all processors: slots of two threads 
 
 def section_of(group: Group) -> CrossSection:
     """Return the cross section of a group that has one."""
-    found = cross_section(group)
-    assert isinstance(found, CrossSection)  # gaps.check has seen to it
+    found = group.form.section
+    assert found is not None  # gaps.check has seen to it
     return found
 
 

@@ -27,7 +27,7 @@ from alight._src.codegen.llvm.split_reduction import (
     parts,
     slots,
 )
-from alight._src.ir.group import GroupKind
+from alight._src.ir.graph import GroupKind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest, Schedule
@@ -75,7 +75,7 @@ class _Rows:
             number: place for place, number in enumerate(graph.outputs, start=self.first)
         }
         self.spans: dict[int, Span] = {}
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             if any(number in visit.folds for visit in self.phases.passes):
                 fold = Fold(graph, node)
                 self.spans[number] = Span(self.code, fold, self._source(fold) is not None)
@@ -250,7 +250,7 @@ class _Rows:
         if start != "0":
             frame.pointers = frame.moved(self.axis, start)
         reads = [self.read(number, known) for number in made.reads]
-        writes = [self.operand(place, graph.layout(n).dtype.name) for n, place in stored]
+        writes = [self.operand(place, graph.layouts[n].dtype.name) for n, place in stored]
         writes += [
             Operand(fold.dtype, "w", target)
             for fold, target in zip(folds, targets.values(), strict=True)
@@ -260,7 +260,7 @@ class _Rows:
 
     def read(self, number: int, known: dict[int, str]) -> Operand:
         """Return a value that is there: an input, one of the row's, or what an output keeps."""
-        dtype = self.graph.layout(number).dtype.name
+        dtype = self.graph.layouts[number].dtype.name
         if number < self.first:
             return self.operand(number, dtype)
         if number in known:

@@ -19,14 +19,15 @@ from alight._src.codegen.llvm.making import ROOM, step
 from alight._src.codegen.llvm.simd import Operand, Stage, stage_loop
 from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
 from alight._src.ir.body import choose, typed
-from alight._src.ir.group import Graph, Node
-from alight._src.ir.ops import OPS, Kind
+from alight._src.ir.graph import Graph, Node
+from alight._src.ir.op_table import OPS, Kind
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest, Schedule
     from alight._src.codegen.llvm.simd import Width
-    from alight._src.ir.group import Attrs, Group
-    from alight._src.ir.ops import Op
+    from alight._src.ir.graph import Attrs
+    from alight._src.ir.group import Group
+    from alight._src.ir.op_table import Op
 
 # Elements made, scanned and used at a time: 4 KiB of float64, so that eight buffers fit the
 # smallest L1 in use. Also the columns of a tile.
@@ -53,7 +54,7 @@ class _Scan:
 
     def __init__(self, graph: Graph, number: int, node: Node) -> None:
         self.number = number
-        self.source = graph.layout(node.operands[0]).dtype.name
+        self.source = graph.layouts[node.operands[0]].dtype.name
         self.operand = node.operands[0]
         self.dtype = dtype = node.layout.dtype.name
         assert node.op.combine is not None  # gaps.check has seen to it
@@ -83,7 +84,7 @@ class _Parts:
         self.before: list[tuple[int, Node]] = []
         self.after: list[tuple[int, Node]] = []
         late: set[int] = set()
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             if node.op.kind is Kind.SCAN:
                 self.scans.append(_Scan(graph, number, node))
                 late.add(number)
@@ -111,7 +112,7 @@ class _Rows:
         sums = [code.alloca(register_type(scan.dtype)) for scan in parts.scans]
         made = {number for number, _ in parts.before}
         # of what crosses from one stage to the next
-        buffers = {n: self.buffer(graph.layout(n).dtype.name) for n in parts.between}
+        buffers = {n: self.buffer(graph.layouts[n].dtype.name) for n in parts.between}
         self.placed = {
             scan.number: place
             for scan in parts.scans
@@ -161,7 +162,7 @@ class _Rows:
         writes: list[tuple[int, Operand]] = []
         for _, node in nodes:
             for value in node.operands:
-                dtype = graph.layout(value).dtype.name
+                dtype = graph.layouts[value].dtype.name
                 if value < frame.inputs:
                     reads[value] = self.operand(value, dtype)
                 elif value not in own:
@@ -169,10 +170,10 @@ class _Rows:
         if before:
             for value, buffer in buffers.items():
                 if value in own:
-                    writes.append((value, Operand(graph.layout(value).dtype.name, "c", buffer)))
+                    writes.append((value, Operand(graph.layouts[value].dtype.name, "c", buffer)))
         scanned = {scan.number for scan in self.parts.scans}
         for place, value in enumerate(graph.outputs, frame.inputs):
-            dtype = graph.layout(value).dtype.name
+            dtype = graph.layouts[value].dtype.name
             if value in own:
                 writes.append((value, self.operand(place, dtype)))
             elif not before and value in scanned and place != self.placed.get(value):
@@ -229,7 +230,7 @@ class _Columns:
         is the first; its outputs the group's and the sums after it."""
         given = len(graph.inputs)
         flag = make_layout(np.dtype(bool), ())
-        kept = [graph.layout(scan.number) for scan in self.scans]
+        kept = [graph.layouts[scan.number] for scan in self.scans]
         inputs = (*graph.inputs, *kept, flag)
         sofar = {scan.number: given + k for k, scan in enumerate(self.scans)}
         nodes: list[Node] = []
@@ -239,12 +240,12 @@ class _Columns:
             return len(inputs) + len(nodes) - 1
 
         local = {number: number for number in range(given)}
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             operands = tuple([local[o] for o in node.operands])
             if number not in sofar:
                 local[number] = add(node.op, operands, node, node.attrs)
                 continue
-            source = graph.layout(node.operands[0]).dtype.name
+            source = graph.layouts[node.operands[0]].dtype.name
             assert node.op.combine is not None  # gaps.check has seen to it
             body = choose(node.op.body, (source,)) or "R(x)"
             value = operands[0]
@@ -295,7 +296,7 @@ class _Columns:
         graph = frame.graph
         number = place if place < frame.inputs else graph.outputs[place - frame.inputs]
         return Operand(
-            graph.layout(number).dtype.name,
+            graph.layouts[number].dtype.name,
             frame.shape.classes[place],
             frame.pointers[place],
             frame.steps[place][frame.shape.vector_axis],

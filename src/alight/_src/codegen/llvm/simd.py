@@ -15,8 +15,8 @@ from alight._src.codegen.llvm.blocks import first_lanes, letter, picks
 from alight._src.codegen.llvm.expressions import Code, Module, memory_type, register_type
 from alight._src.codegen.llvm.interleaved import put_together, taken_apart
 from alight._src.ir.body import kind_of, part_of, width_of
-from alight._src.ir.group import Graph, Node
-from alight._src.ir.ops import trees
+from alight._src.ir.graph import Graph, Node
+from alight._src.ir.op_table import trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def stage_loop(
         known |= {value: move.load(index) for value, move in reads.items() if move.motion == "w"}
         code.known = {}
         for number, node in stage.nodes:
-            dtypes = [graph.layout(i).dtype for i in node.operands]
+            dtypes = [graph.layouts[i].dtype for i in node.operands]
             found = trees(node.op, dtypes, node.layout.dtype)
             assert found is not None  # gaps.check has seen to it
             tree = found[node.attr("output", 0)]

@@ -28,7 +28,7 @@ from alight._src.ir.table_reduction import CHUNK
 if TYPE_CHECKING:
     from alight._src.codegen.llvm.combine import Fold
     from alight._src.codegen.llvm.expressions import Code
-    from alight._src.ir.group import Graph
+    from alight._src.ir.graph import Graph
 
 _PAIR = 2 * CHUNK
 

@@ -22,8 +22,7 @@ from alight._src.codegen.llvm.minmax import BLOCK
 from alight._src.codegen.llvm.moments import push_moments
 from alight._src.codegen.llvm.spans import Span, push
 from alight._src.ir.body import width_of
-from alight._src.ir.group import GroupKind
-from alight._src.ir.op import Kind
+from alight._src.ir.graph import GroupKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,8 +79,7 @@ def _folded_once(group: Group) -> bool:
 
 def slots(group: Group) -> dict[int, int]:
     """Return the folds of a group, and of each the place of its state among those of a part."""
-    folds = [n for n, node in group.graph.numbered() if node.op.kind is Kind.REDUCTION]
-    return {number: place for place, number in enumerate(folds)}
+    return {number: place for place, number in enumerate(group.graph.axes)}
 
 
 def make_scalars(frame: Frame, scalars: Iterable[int], known: dict[int, str]) -> None:
@@ -99,7 +97,7 @@ def deliver(frame: Frame, scalars: Iterable[int], known: dict[int, str]) -> None
     make_scalars(frame, scalars, known)
     for place, number in enumerate(frame.graph.outputs, frame.inputs):
         if number in known:
-            dtype = frame.graph.layout(number).dtype.name
+            dtype = frame.graph.layouts[number].dtype.name
             frame.code.store(known[number], frame.pointers[place], dtype)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from alight._src.ir.group import Graph, Node
+from alight._src.ir.graph import Graph, Node
 
 # Elements of a strip: 16 buffers of float64 are 32 KiB, the smallest L1 in use. It is a multiple of
 # all lanes.
@@ -37,13 +37,13 @@ def in_stages(graph: Graph) -> list[Part]:
     stages = [max(depth - 1, 0) for depth in depths]
     count = max(stages[first:], default=0) + 1
     last = list(stages)  # the last stage that needs a value
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         for i in node.operands:
             last[i] = max(last[i], stages[number])
     for number in graph.outputs:
         last[number] = count - 1
     parts = [Part() for _ in range(count)]
-    for number, node in graph.numbered():
+    for number, node in graph.numbered:
         parts[stages[number]].nodes.append((number, node))
     free: dict[str, list[int]] = {}
     made = 0
@@ -62,11 +62,11 @@ def in_stages(graph: Graph) -> list[Part]:
                 part.gives.append((number, where[number]))
         for number, _ in part.takes:
             if last[number] == at:
-                free.setdefault(graph.layout(number).dtype.name, []).append(where[number])
+                free.setdefault(graph.layouts[number].dtype.name, []).append(where[number])
     return parts
 
 
 def places(graph: Graph, parts: list[Part]) -> list[str]:
     """Return the dtypes of the places in memory between stages."""
-    found = {place: graph.layout(v).dtype.name for part in parts for v, place in part.gives}
+    found = {place: graph.layouts[v].dtype.name for part in parts for v, place in part.gives}
     return [found[place] for place in range(len(found))]

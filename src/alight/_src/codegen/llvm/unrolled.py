@@ -22,9 +22,10 @@ from alight._src.codegen.llvm.making import element, spelled, step
 from alight._src.codegen.llvm.simd import Operand, Record
 from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
 from alight._src.ir.body import part_of, width_of
-from alight._src.ir.group import Attrs, Graph, Group, Node
+from alight._src.ir.graph import Attrs, Graph, Node
+from alight._src.ir.group import Group
 from alight._src.ir.nested import tree
-from alight._src.ir.ops import OPS, Kind, Op
+from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.ir.table_reduction import ORIGIN
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def unrolled_kernel(
     written = Unrolled(group, shape)
     axis = shape.vector_axis
     width = width_of_group(written.graph, schedule, vector_bits, _together(written.graph))
-    layouts = [*group.graph.inputs, *(group.graph.layout(i) for i in group.graph.outputs)]
+    layouts = [*group.graph.inputs, *(group.graph.layouts[i] for i in group.graph.outputs)]
     with code.when(frame.nonempty(range(shape.looped))), frame.along(range(axis)):
         operands = []
         for place, index in (*written.reads, *written.writes):
@@ -100,7 +101,7 @@ class Unrolled:
         }
         self.inputs = tuple(graph.inputs[i] for i, _ in self.reads)
         self.nodes: list[Node] = []
-        for number, node in graph.numbered():
+        for number, node in graph.numbered:
             moves = [self.along[o] for o in node.operands]
             along = tuple(any(flags) for flags in zip(*moves, strict=True))
             if node.op.kind is Kind.REDUCTION:
@@ -121,7 +122,7 @@ class Unrolled:
                 self.writes.append((place, index))
                 value = self.at(number, index)
                 if value < len(self.reads):  # what goes out has to be made
-                    value = self.add(OPS["copy"], (value,), graph.layout(number).dtype)
+                    value = self.add(OPS["copy"], (value,), graph.layouts[number].dtype)
                 outputs.append(value)
         self.graph = Graph(self.inputs, tuple(self.nodes), tuple(outputs))
 

@@ -15,7 +15,8 @@ from alight._src.ir.vectors import REGISTERS, vectors_together
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest, Schedule
-    from alight._src.ir.group import Graph, Group
+    from alight._src.ir.graph import Graph
+    from alight._src.ir.group import Group
 
 # A tile's buffer: elements across, so that 16 rows of float64 take 16 KiB, half of the smallest L1
 # in use (32 KiB). There are as many rows as fill a cache line (64 bytes) of what is turned around,
@@ -46,7 +47,7 @@ class Strips:
         self.code = Code(module)
         self.frame = Frame(self.code, group, shape)
         self.width = width_of_group(group.graph, schedule, vector_bits)
-        layouts = [*group.graph.inputs, *(group.graph.layout(i) for i in group.graph.outputs)]
+        layouts = [*group.graph.inputs, *(group.graph.layouts[i] for i in group.graph.outputs)]
         self.dtypes = [layout.dtype.name for layout in layouts]
         self.sizes = [layout.itemsize for layout in layouts]
         self.last = self.frame.rank - 1

@@ -3,8 +3,18 @@
 Nothing is used but IEEE operations, fma and integers, so that every device gives the same bits.
 """
 
-from alight._src.ir.maths import circle, division, exponential, inverse, logarithm, plane, power
+from alight._src.ir.maths import (
+    circle,
+    division,
+    exponential,
+    inverse,
+    logarithm,
+    plane,
+    power,
+    statistics,
+)
 
 FUNCTIONS = "".join(
-    part.FUNCTIONS for part in (exponential, logarithm, circle, inverse, power, division, plane)
+    part.FUNCTIONS
+    for part in (exponential, logarithm, circle, inverse, power, division, plane, statistics)
 )

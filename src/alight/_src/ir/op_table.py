@@ -1,26 +1,51 @@
 """THE op table: one entry declares an op, and nothing else has to be edited for it.
 
 The entries stand in ``table_elementwise``, ``table_reduction``, ``table_structure`` and
-``table_random``; this is where the rest of alight gets them from.
+``table_random``, those of SciPy's functions in ``table_scipy``; this is where the rest of alight
+gets them from.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from alight._src.base.originals import np
 from alight._src.ir import table_elementwise, table_random, table_reduction, table_structure
-from alight._src.ir.op import OPS, Dtype, Kind, Op, Warns, declare
+from alight._src.ir.op import OPS, UFUNCS, Dtype, Kind, Op, Origin, Warns, declare
 
 if TYPE_CHECKING:
     from alight._src.ir.body import Expr
 
-__all__ = ["OPS", "TABLES", "Dtype", "Kind", "Op", "Warns", "declare", "loop_dtypes", "trees"]
+__all__ = [
+    "OPS", "TABLES", "UFUNCS", "Dtype", "Kind", "Op", "Origin", "Warns", "bring_tables", "declare",
+    "loop_dtypes", "op_of", "trees",
+]  # fmt: skip
 
 # The order matters: every binary ufunc of the first table gets its reduce in the second.
 TABLES = (table_elementwise, table_reduction, table_structure, table_random)
+
+# By the module of a package: the table of its functions, which is read once a program has it.
+_LATE_TABLES = {"scipy.special": "alight._src.ir.table_scipy"}
+
+
+def bring_tables() -> None:
+    """Declare the ops of packages that the program has imported by now."""
+    for name in list(_LATE_TABLES):
+        module = sys.modules.get(name)
+        if module is not None and not getattr(module.__spec__, "_initializing", False):
+            import_module(_LATE_TABLES[name])  # by two threads at once, it runs once
+            _LATE_TABLES.pop(name, None)
+
+
+def op_of(ufunc: np.ufunc) -> Op | None:
+    """Return the op that a ufunc defines; None where the table has none."""
+    if ufunc not in UFUNCS and _LATE_TABLES:
+        bring_tables()
+    return UFUNCS.get(ufunc)
 
 
 def loop_dtypes(op: Op, operands: Sequence[Dtype | type]) -> tuple[Dtype, ...]:

@@ -1,0 +1,226 @@
+"""Functions that a program makes ops of, and those of SciPy, in each door."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight._src.ir.op import UFUNCS
+from alight._src.ir.op_table import OPS
+from alight._src.log.decisions import LOG
+from alight._src.record.declared_ops import STAND_INS
+from command_line import command
+
+special = pytest.importorskip("scipy.special")
+
+X = np.linspace(-4, 4, 1000)
+KERNELS = {"floor": 0, "force": "cpu:generated", "on_gap": "raise"}
+
+
+def smoothstep(x: Any) -> Any:
+    return x * x * (3 - 2 * x)
+
+
+BODY = {"f": "x * x * (3 - 2 * x)"}
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Forget what a test declares."""
+    ops, ufuncs, stand_ins = dict(OPS), dict(UFUNCS), dict(STAND_INS)
+    yield
+    for table, before in ((OPS, ops), (UFUNCS, ufuncs), (STAND_INS, stand_ins)):
+        table.clear()  # type: ignore[attr-defined]
+        table.update(before)  # type: ignore[attr-defined]
+
+
+def ran_as(call: Any) -> tuple[Any, list[str]]:
+    """Return what a call gives, and the groups that ran for it."""
+    before = LOG.snapshot()
+    result = np.asarray(call())
+    rows = alight.report().to_dict()["decisions"]
+    exits = LOG.snapshot().since(before).exits
+    return result, [row["operation"] for row in rows] + [f"exit {e.what}" for e in exits]
+
+
+@pytest.mark.parametrize("name", ["expit", "erf", "erfc", "ndtr", "log_ndtr", "exprel"])
+def test_a_ufunc_of_scipys_fuses_with_what_is_around_it(name: str) -> None:
+    function = getattr(special, name)
+    with alight.policy(**KERNELS):
+        x = alight.asarray(X)
+        result, ran = ran_as(lambda: function(x + 0.5) * x)
+    assert f"add+special.{name}+multiply" in ran
+    assert not any(row.startswith("exit") for row in ran)
+    np.testing.assert_allclose(result, function(X + 0.5) * X, rtol=1e-13)
+
+
+def test_dtypes_are_the_functions_own() -> None:
+    with alight.policy(floor=0):
+        for dtype in "?bhilBHILefd":
+            given = np.ones(7, dtype)
+            found = special.expit(alight.asarray(given))
+            assert found.dtype == special.expit(given).dtype, dtype
+        with pytest.raises(TypeError) as ours:
+            special.expit(alight.asarray(np.ones(7, "D")))
+    with pytest.raises(TypeError) as theirs:
+        special.expit(np.ones(7, "D"))
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_results_go_where_the_program_says() -> None:
+    with alight.policy(**KERNELS):
+        x, out = alight.asarray(X), alight.zeros(1000)
+        mask = x > 0
+        assert special.erf(x, out=out, where=mask) is out
+    np.testing.assert_allclose(np.asarray(out), np.where(X > 0, special.erf(X), 0), rtol=1e-14)
+
+
+def test_jitted_calls_record_ufuncs_and_functions() -> None:
+    @alight.jit
+    def both(x: Any, m: Any) -> Any:
+        return special.expit(x) * 2, special.softmax(m, axis=1), special.logsumexp(m)
+
+    matrix = X.reshape(20, 50)
+    with alight.policy(**KERNELS):
+        for _ in range(4):
+            before = LOG.snapshot()
+            logistic, shares, total = both(X, matrix)
+            assert not LOG.snapshot().since(before).exits
+    np.testing.assert_allclose(logistic, special.expit(X) * 2, rtol=1e-14)
+    np.testing.assert_allclose(shares, special.softmax(matrix, axis=1), rtol=1e-13)
+    assert total == pytest.approx(special.logsumexp(matrix), rel=1e-14)
+
+
+def test_scripts_hand_declared_functions_their_arrays(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import numpy as np\n"
+        "import scipy.special\n"
+        "from scipy.special import softmax\n"
+        "x = np.linspace(-5, 5, 900) + 0\n"
+        "m = x.reshape(30, 30)\n"
+        "print(round(float((scipy.special.erf(x + 1) * x).sum()), 9))\n"
+        "print(round(float((softmax(m, axis=0) * m).sum()), 9))\n"
+        "print(round(float(scipy.special.logsumexp(m, b=2.0)), 9))\n"
+    )
+    plain = command(tmp_path, "script.py", before=())
+    ours = command(tmp_path, "run", "--report", "-", "script.py", ALIGHT_FLOOR_ALL="0",
+                   ALIGHT_FORCE="cpu:generated", ALIGHT_CALIBRATE="off")  # fmt: skip
+    assert ours.returncode == 0, ours.stderr
+    assert ours.stdout == plain.stdout
+    assert "special.erf" in ours.stderr and "subtract+exp" in ours.stderr, ours.stderr
+    exits = ours.stderr.partition("Exits")[2].partition("\n\n")[0]
+    assert "logsumexp" in exits and "softmax" not in exits, ours.stderr  # with b it is SciPy's
+
+
+def test_scipy_is_imported_for_no_program_that_has_it_not(tmp_path: Path) -> None:
+    found = command(
+        tmp_path,
+        "import sys, numpy as np, alight; x = alight.ones(1000);"
+        "np.exp(x); np.frompyfunc(abs, 1, 1)(x); import alight.ops;"
+        "print([m for m in sys.modules if m.partition('.')[0] == 'scipy'])",
+        before=("-c",),
+    )
+    assert found.stdout == "[]\n", found.stderr
+
+
+def test_a_function_that_asks_nobody_is_called_by_what_declare_returns() -> None:
+    ours = alight.ops.declare(smoothstep, body=BODY, flops=4)
+    with alight.policy(**KERNELS):
+        x = alight.asarray(X)
+        result, ran = ran_as(lambda: ours(x) + 1)
+    assert "smoothstep+add" in ran
+    assert np.array_equal(result, smoothstep(X) + 1)
+    assert np.array_equal(ours(X), smoothstep(X)) and type(ours(X)) is np.ndarray
+    assert ours(alight.ones(3)).tolist() == [1, 1, 1]  # small: the function's own
+
+
+def test_a_composition_is_recorded_as_its_ops() -> None:
+    def lower(x: Any, power: Any = 2) -> Any:
+        return np.abs(x) ** power if type(power) is int else NotImplemented
+
+    def magnitude(x: Any, power: Any = 2) -> Any:
+        return np.abs(np.asarray(x)) ** power
+
+    ours = alight.ops.declare(magnitude, lower=lower, name="signal.magnitude")
+    with alight.policy(**{**KERNELS, "on_gap": "host"}):
+        x = alight.asarray(X)
+        assert "absolute+power" in str(ran_as(lambda: ours(x, power=3))[1])
+        result, ran = ran_as(lambda: ours(x, power=0.5))
+    assert any("exit" in row and "magnitude" in row for row in ran)
+    assert np.array_equal(result, magnitude(X, 0.5))
+
+
+def test_a_body_that_differs_from_its_function_is_not_used() -> None:
+    ours = alight.ops.declare(smoothstep, body={"f": "x * x * (3 - 2.5 * x)"})
+    with alight.policy(floor=0, force="cpu:generated"):
+        before = LOG.snapshot()
+        result = np.asarray(ours(alight.asarray(X)) + 1)
+    assert np.array_equal(result, smoothstep(X) + 1)
+    (told,) = LOG.snapshot().since(before).fallbacks
+    assert told.what == "smoothstep on cpu" and "where NumPy has" in told.reason
+
+
+def test_one_name_with_another_body_has_another_kernel() -> None:
+    for factor in (2, 3):
+        ours = alight.ops.declare(
+            lambda x, factor=factor: x * factor, body={"f": f"x * {factor}"}, name="scaled"
+        )
+        with alight.policy(**KERNELS):
+            assert np.array_equal(np.asarray(ours(alight.asarray(X))), X * factor)
+
+
+def test_what_a_program_declared_it_may_declare_anew() -> None:
+    for factor in (1, 2):
+        body = {"f": f"{factor} * where(x > 0, -x * log(where(x > 0, x, 1)), 0 * x)"}
+        assert alight.ops.declare(special.entr, body=body, ulp=2) is special.entr
+    assert OPS["entr"] is UFUNCS[special.entr] and "2 *" in str(OPS["entr"].body)
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "why"),
+    [
+        (np.add, {"body": "x + y"}, "it is an op already"),
+        (np.sum, {"lower": smoothstep}, "it is an op already"),
+        (special.erf, {"body": "x"}, "it is an op already"),
+        (3, {"body": "x"}, "it is no function"),
+        (float, {"body": "x"}, "it is no function"),
+        (smoothstep, {}, "neither a body nor a lower is given"),
+        (smoothstep, {"body": "x", "lower": smoothstep}, "both are given"),
+        (smoothstep, {"lower": 3}, "lower is 3"),
+        (smoothstep, {"body": "x", "name": "add"}, "the name 'add' is another op's"),
+        (smoothstep, {"body": "x + y"}, "its body has 2 operands"),
+        (smoothstep, {"body": "1.0"}, "takes others"),
+        (smoothstep, {"body": "x +"}, "invalid syntax"),
+        (smoothstep, {"body": "nothing(x)"}, "unknown call"),
+        (smoothstep, {"body": {"c": "x"}}, "it has no body for what it computes with"),
+        (smoothstep, {"body": "x", "ulp": -1}, "ulp is -1"),
+        (np.frompyfunc(abs, 1, 1), {"body": "x"}, "no dtype of alight"),
+        (special.hyp2f1, {"body": "x"}, "its loops take 4 operands"),
+    ],
+)
+def test_a_bad_declaration_says_what_is_wrong(
+    function: Any, given: dict[str, Any], why: str
+) -> None:
+    before = set(OPS)
+    with pytest.raises(ValueError, match=r"Fix: ") as caught:
+        alight.ops.declare(function, **given)
+    assert why in str(caught.value)
+    assert set(OPS) == before
+
+
+def test_the_table_is_brought_where_scipy_came_later(tmp_path: Path) -> None:
+    found = command(
+        tmp_path,
+        "import numpy as np, alight; x = alight.ones(1000) * 2\n"
+        "import scipy.special\n"
+        "with alight.policy(floor=0): np.asarray(scipy.special.expit(x) + 1)\n"
+        "rows = alight.report().to_dict()\n"
+        "print([r['operation'] for r in rows['decisions']], rows['exits'])",
+        before=("-c",),
+    )
+    assert "special.expit+add" in found.stdout and found.stdout.endswith(" []\n"), found.stdout
