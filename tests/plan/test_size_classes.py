@@ -425,7 +425,7 @@ def test_plans_of_other_sizes_push_the_oldest_out_alone(monkeypatch: pytest.Monk
     monkeypatch.setattr(runs, "_PLANS_KEPT", 8)
     forget(Cache.PLANS)
     forgotten = []
-    monkeypatch.setattr(runs, "forgetting", [lambda: forgotten.append(1)])
+    monkeypatch.setattr(runs, "forget", lambda *caches: forgotten.append(caches))
     with alight.policy(force="cpu:generated", floor=0):
         for n in range(1000, 1020):
             a = alight.asarray(np.arange(float(n)))
