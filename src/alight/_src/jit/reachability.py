@@ -15,7 +15,6 @@ import mmap
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
