@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import numpy as np
 import pytest
 
 import alight
 from alight._core import Data, make_layout
 from alight._src.run import residency
-from alight._src.run.window_writes import write_there
+from alight._src.run.window_writes import meets_itself, write_there
 from alight.backends.base import Operand
 from alight.backends.registry import device
 
@@ -27,3 +30,72 @@ def test_bytes_that_were_written_over_are_no_copy_of_the_old_ones(in_place: bool
     residency.bring_to_host(new)
     assert new.array is not None and new.array[1].tolist() == [7, 7, 7, 7]
     assert old.array is not None and old.array[1].tolist() == [4, 5, 6, 7]
+
+
+def rows_of_one(np_: Any, count: int = 4) -> tuple[Any, Any]:
+    """Return three elements, and rows of which each is these elements."""
+    start = np_.arange(3.0) + 0
+    return start, np_.broadcast_arrays(start, np_.ones((count, 3)))[0]
+
+
+def assigned(np_: Any) -> Any:
+    start, rows = rows_of_one(np_)
+    rows[...] = np_.arange(12.0).reshape(4, 3) * 1.5
+    return start
+
+
+def assigned_backwards(np_: Any) -> Any:
+    start, rows = rows_of_one(np_)
+    rows[::-1] = np_.arange(12.0).reshape(4, 3)
+    return start
+
+
+def added_in_place(np_: Any) -> Any:
+    start, rows = rows_of_one(np_)
+    np_.add(rows, np_.arange(12.0).reshape(4, 3), out=rows)
+    return start
+
+
+def assigned_many(np_: Any) -> Any:
+    # A kernel that took the rows for rows of their own wrote past the three elements.
+    start, rows = rows_of_one(np_, 400)
+    rows[...] = np_.sqrt(np_.arange(1200.0).reshape(400, 3))
+    return start
+
+
+def masked(np_: Any) -> Any:
+    start, rows = rows_of_one(np_)
+    rows[1:][np_.arange(9.0).reshape(3, 3) > 2] = 7
+    return start
+
+
+@pytest.mark.parametrize("force", ["cpu:numpy", "cpu:generated", "sim:0", "sim:0:generated"])
+@pytest.mark.parametrize(
+    "body", [assigned, assigned_backwards, added_in_place, assigned_many, masked]
+)
+def test_a_window_that_meets_itself_keeps_what_numpy_writes_last(body: Any, force: str) -> None:
+    with warnings.catch_warnings(action="ignore"):  # NumPy's, of writes to broadcast arrays
+        expected = body(np)
+        with alight.policy(force=force, floor=0, devices=["cpu", "sim:0"]):
+            actual = np.asarray(body(alight))
+    np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "meets"),
+    [
+        ((4, 3), (24, 8), False),
+        ((4, 3), (-24, 8), False),
+        ((4, 3), (0, 8), True),
+        ((1, 3), (0, 8), False),
+        ((0, 3), (0, 8), False),
+        ((10, 3), (8, 8), True),
+        ((3, 5), (16, 40), False),  # every second element of five rows
+        ((4, 5), (16, 40), True),
+        ((2, 2), (8, 4), True),
+    ],
+)
+def test_windows_of_which_elements_share_bytes_are_found(
+    shape: tuple[int, ...], strides: tuple[int, ...], meets: bool
+) -> None:
+    assert meets_itself(shape, strides, 8) is meets

@@ -15,7 +15,6 @@ import mmap
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
@@ -32,6 +31,7 @@ from alight._src.jit.code_origin import (
     written_by_user,
 )
 from alight._src.jit.exchange import attributes, is_the_programs
+from alight._src.run.window_writes import meets_itself
 
 __all__ = ["Reach", "exported", "leads_nowhere", "overlap", "overlaps_itself", "spaces"]
 
@@ -126,20 +126,7 @@ def overlaps_itself(array: NdArray) -> bool:
     flags = array.flags
     if flags.forc or not flags.writeable:
         return False
-    return _meets_itself(array.shape, array.strides, array.itemsize)
-
-
-@lru_cache(1024)  # arrays that are not contiguous have few layouts
-def _meets_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    if 0 in shape:
-        return False
-    reached = itemsize
-    axes = [(abs(step), n) for step, n in zip(strides, shape, strict=True) if n > 1]
-    for step, length in sorted(axes):
-        if step < reached:
-            return True
-        reached += step * (length - 1)
-    return False
+    return meets_itself(array.shape, array.strides, array.itemsize)
 
 
 def overlap(a: NdArray, b: NdArray) -> bool:

@@ -430,6 +430,9 @@ class Execution:
             and step.device != HOST_DEVICE
             and offset == 0
             and layout is data.layout
+            and not window_writes.meets_itself(
+                step.layout.shape, step.layout.strides, step.layout.itemsize
+            )
         ):
             apart = value_place[0] is not data
             try:

@@ -19,7 +19,7 @@ from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Device, Unsupported
 
-__all__ = ["group_into", "overlaps", "takes_all", "write_there"]
+__all__ = ["group_into", "meets_itself", "overlaps", "takes_all", "write_there"]
 
 
 def takes_all(step: LaunchStep, write: WriteStep) -> bool:
@@ -33,17 +33,22 @@ def takes_all(step: LaunchStep, write: WriteStep) -> bool:
     made = group.graph.layouts[group.graph.outputs[0]]
     if group.kind is not GroupKind.LOOP or made.shape != window.shape or not window.size:
         return False
-    reached = made.itemsize
-    for stride, length in sorted(zip(window.strides, window.shape, strict=True), key=_far):
-        if length > 1:
-            if abs(stride) < reached:
-                return False
-            reached = abs(stride) * length
-    return True
+    return not meets_itself(window.shape, window.strides, window.itemsize)
 
 
-def _far(axis: tuple[int, int]) -> int:
-    return abs(axis[0])
+@lru_cache(1024)  # windows that are written have few layouts
+def meets_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Tell whether what is written into an element may be seen in another one: then which of them
+    comes last is NumPy's to say, and kernels, which write in any order, leave it to NumPy."""
+    if 0 in shape:
+        return False
+    reached = itemsize
+    axes = [(abs(step), n) for step, n in zip(strides, shape, strict=True) if n > 1]
+    for step, length in sorted(axes):
+        if step < reached:
+            return True
+        reached += step * (length - 1)
+    return False
 
 
 def overlaps(a: Data, b: Data) -> bool:
@@ -64,7 +69,7 @@ def group_into(group: Group, window: Layout) -> Group:
 
 def write_there(where: Device, old: Data, window: Operand, value: Operand, in_place: bool) -> Data:
     """Return data on a device with the bytes of ``old`` and, in the window of them, a value that
-    broadcasts to it. The buffers of both operands are ``Data``.
+    broadcasts to it. The buffers of both operands are ``Data``; the window does not meet itself.
 
     ``in_place``: nobody needs the old bytes, and the value is not among them. Raises what the
     backend raises.
