@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
+from alight._src.adapt import planner_facts
 from alight._src.ir.group import Group
 from alight._src.plan.cost import Profile, Rates, estimate
 from alight._src.plan.curve import Curve, guess
 
 LAUNCH, BYTE = 1e-6, 1e-22  # bytes next to nothing: what computes hides behind nothing
 KINDS = ("elementwise", "select", "reduce_inner", "reduce_outer")
+
+
+def plan_by(monkeypatch: pytest.MonkeyPatch, profile: Profile | None) -> None:
+    """Have plans made by this profile of the host, or by none, until the test ends."""
+    monkeypatch.setitem(planner_facts._profiles, "cpu", profile)
 
 
 def profile_with(work: Mapping[str, float], implementation: str, kinds: object = KINDS) -> Profile:

@@ -34,6 +34,7 @@ from alight.backends import registry
 from alight.backends.cuda.cuda_backend import described
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
 from alight.errors import AlightError
+from cost_profiles import plan_by
 
 TABLES = Path(__file__).resolve().parents[2] / "bench-results"
 
@@ -104,7 +105,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give the host figures, and have groups take exactly what they are predicted to."""
     made = recorded("cpu", DEFAULT_SPEC)
     rates = dict.fromkeys(("numpy", "generated"), made.rates["generated"])
-    monkeypatch.setitem(planner_facts._profiles, "cpu", replace(made, rates=rates, links={}))
+    plan_by(monkeypatch, replace(made, rates=rates, links={}))
 
     def measured(group: Any, device: str, implementation: str) -> Timing | None:
         found = planner_facts.estimate(group, device, implementation)

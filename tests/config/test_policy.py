@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.adapt import planner_facts
 from alight._src.adapt.regression_guard import guard_of
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.config.loading import load
@@ -26,6 +25,7 @@ from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu.adapters import preferred
 from alight.device import Device, Reason, Support, Unsupported
 from alight.errors import ConfigError
+from cost_profiles import plan_by
 from graphs import F8, Builder, make_layout
 from programs import assert_close
 
@@ -65,7 +65,7 @@ def slow_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     own = made.rates["generated"]
     work = {n: replace(m, value=m.value * 1e3) for n, m in own.work.items()}
     rates = dict.fromkeys(("numpy", "generated"), replace(own, work=work))
-    monkeypatch.setitem(planner_facts._profiles, "cpu", replace(made, rates=rates, links={}))
+    plan_by(monkeypatch, replace(made, rates=rates, links={}))
     forget(Cache.PLANS)
     yield
     forget(Cache.PLANS)
@@ -113,7 +113,7 @@ def test_a_denied_device_gets_nothing(slow_host: None) -> None:
 def test_picking_by_time_needs_no_profile_and_takes_the_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(planner_facts._profiles, "cpu", None)
+    plan_by(monkeypatch, None)
     forget(Cache.TIMINGS)
     x = np.linspace(0.0, 1.0, 100_000)
     seen = []

@@ -20,6 +20,7 @@ from alight._src.run import evaluate
 from alight.backends import registry
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.errors import AlightError
+from cost_profiles import plan_by
 
 SIM = ["cpu", "sim:0"]
 
@@ -29,7 +30,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give the host the simulated device's figures, ten times as slow, and no copies."""
     made = recorded("cpu", DEFAULT_SPEC)
     rates = dict.fromkeys(("numpy", "generated"), made.rates["generated"])
-    monkeypatch.setitem(planner_facts._profiles, "cpu", replace(made, rates=rates, links={}))
+    plan_by(monkeypatch, replace(made, rates=rates, links={}))
     forget(Cache.PLANS)
     yield
     forget(Cache.PLANS)
@@ -37,7 +38,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def unknown(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setitem(planner_facts._profiles, "cpu", None)
+    plan_by(monkeypatch, None)
     forget(Cache.PLANS)
     yield
     forget(Cache.PLANS)
@@ -102,7 +103,9 @@ def test_what_a_body_asks_for_on_the_way_counts(known: None) -> None:
     assert sum(whole["places"].values()) >= 2
 
 
-def test_the_fastest_device_is_the_one_with_the_least_seconds(known: None) -> None:
+def test_the_fastest_device_is_the_one_with_the_least_seconds(
+    known: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with alight.policy(devices=SIM):
         here = np.ones(1000)
         assert alight.fastest_device(chain, here) == "cpu"
@@ -112,12 +115,12 @@ def test_the_fastest_device_is_the_one_with_the_least_seconds(known: None) -> No
                 x = np.cumsum(np.sin(x))
             return x.sum()
 
-        slow = planner_facts._profiles["cpu"]
+        slow = planner_facts.profile_of(registry.device("cpu"))
         assert slow is not None
         own = slow.rates["numpy"]
         work = {n: replace(m, value=m.value * 100) for n, m in own.work.items()}
         rates = dict.fromkeys(("numpy", "generated"), replace(own, work=work))
-        planner_facts._profiles["cpu"] = replace(slow, rates=rates)
+        plan_by(monkeypatch, replace(slow, rates=rates))
         assert alight.fastest_device(long, np.ones(300_000)) == "sim:0"
 
 

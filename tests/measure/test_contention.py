@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.adapt import lazy_devices, planner_facts, recalibrate
+from alight._src.adapt import lazy_devices, recalibrate
 from alight._src.adapt.lazy_devices import standing
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.bench.calibration import measured
@@ -49,6 +49,7 @@ from alight._src.store import Store
 from alight.backends.host import HostBackend
 from alight.backends.machine import ENVIRONMENT
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
+from cost_profiles import plan_by
 
 (HOST,) = HostBackend().probe().devices
 
@@ -450,7 +451,7 @@ def test_while_measuring_is_put_off_nothing_is_loaded_for_it(
 def test_who_has_no_profile_is_told_that_measuring_was_refused(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(planner_facts._profiles, "cpu", None)
+    plan_by(monkeypatch, None)
     alight.reset()
     fix = "`alight calibrate cpu` when the machine is quiet"
     refused = "was refused: other work disturbed it (it was busy)"

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alight._src.adapt import planner_facts, recalibrate
+from alight._src.adapt import recalibrate
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.originals import ENVIRONMENT
@@ -46,6 +46,7 @@ from alight.backends.sim.sim_backend import SimBackend
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
 from alight.device import Device
 from alight.errors import StoreError
+from cost_profiles import plan_by
 
 DEVICE = HostBackend().probe().devices[0]
 
@@ -482,7 +483,7 @@ def test_a_close_decision_has_its_profile_looked_at_once(
     monkeypatch.setattr(FOREGROUND, "began", -1e9)
     monkeypatch.setattr(recalibrate, "config", lambda: SimpleNamespace(calibrate="auto"))
     monkeypatch.setattr(recalibrate, "measure_when_over", due.append)
-    monkeypatch.setitem(planner_facts._profiles, "cpu", host_profile())
+    plan_by(monkeypatch, host_profile())
     recalibrate.note_close([decision(1e-3, 5e-3)])
     assert recalibrate.doubted == set()
     with caplog.at_level(logging.INFO, "alight"):
