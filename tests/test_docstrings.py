@@ -71,10 +71,6 @@ def entries() -> Iterator[Entry]:
                 yield from members(title, value, exempt)
             else:
                 yield Entry(title, value, exempt)
-    if "ops" in alight.__all__:
-        module: Any = import_module("alight.ops")
-        for name in module.__all__:
-            yield Entry(f"ops.{name}", getattr(module, name))
 
 
 ALL = list(entries())

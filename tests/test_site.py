@@ -22,7 +22,7 @@ for needed in ("sphinx", "myst_parser", "pydata_sphinx_theme"):
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 # Modules that are alight's alone; each has a page of the reference.
-OWN = ("errors", "device", "backends.base")
+OWN = ("errors", "device", "ops", "backends.base")
 
 
 @pytest.fixture(scope="module")
@@ -85,12 +85,10 @@ def test_the_text_for_language_models_names_every_page(site: Path) -> None:
 def public(module: str) -> list[str]:
     """Return the names of a public module that are its own."""
     found: Any = import_module(f"alight.{module}")
-    names = getattr(found, "__all__", None) or [n for n in vars(found) if n[0] != "_"]
     return [
         f"alight.{module}.{name}"
-        for name in names
-        if isinstance(getattr(found, name), type)
-        and getattr(found, name).__module__ == found.__name__
+        for name, value in vars(found).items()
+        if name[0] != "_" and getattr(value, "__module__", None) == found.__name__
     ]
 
 
