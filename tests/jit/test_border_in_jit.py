@@ -11,6 +11,7 @@ from textwrap import dedent, indent
 import pytest
 
 OUTSIDE = """
+    import weakref
     import numpy as np
 
     def kinds(tree):
@@ -38,6 +39,17 @@ OUTSIDE = """
         @property
         def kind(self):
             return kinds(self.x)
+
+    kept = []
+
+    def keep_weakly(out, *more):
+        kept[:] = [weakref.ref(out)]
+
+    def fill_again(value):
+        found = kept[0]()
+        if found is not None:
+            found[...] = value
+        return found is not None
 
     class Loader:
         def __init__(self, rows):
@@ -331,5 +343,24 @@ def test_objects_of_the_program_are_made_by_its_code(folder: Path) -> None:
         return (line.seen, line.key is y, line.more[1] is y, type(line).__name__,
             error(Wrong, y), error(Line), error(Base, y, 1, keys=2), Other(y) is y, Third(y).seen,
             Made(y), Plain(y).kind, Called()(y), Called()(y, by=3.0))
+        """,
+    )
+
+
+def test_what_packages_keep_weakly_lives_as_long_as_the_array(folder: Path) -> None:
+    same(
+        folder,
+        "",
+        """
+        y = np.zeros((2, 2000)) + x
+        out = y[1]
+        outside.keep_weakly(out, x)
+        x += 1.0
+        seen = [outside.fill_again(3.0), float(y.sum()), out[5] == 3.0]
+        out = out * 2.0
+        seen += [outside.fill_again(4.0), float(out.sum())]
+        outside.keep_weakly(out)
+        del out
+        return [*seen, outside.fill_again(5.0)]
         """,
     )

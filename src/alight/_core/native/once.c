@@ -341,28 +341,45 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
 PyObject *once_unary(unaryfunc run, PyObject *array)
 {
     Py_ssize_t least;
-    if (((run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array)) || !may_do(&least)) {
+    if (!may_do(&least)) {
         return NULL;
     }
-    PyObject *one = operand(array, least);
-    PyObject *result = one == NULL ? NULL : taken_over(run(one), least);
+    PyObject *one = operand(array, least), *zero = NULL;
+    bool small = one != NULL;
+    if (small && (run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array)) {
+        zero = PyLong_FromLong(0);
+        PyObject *both[2] = {run == PyNumber_Negative ? zero : one, run == PyNumber_Negative ? one : zero};
+        small = zero != NULL && cannot_overflow(both); /* as what is taken from nothing, or as it is */
+        Py_XDECREF(zero);
+    }
+    PyObject *result = small ? taken_over(run(one), least) : NULL;
     Py_XDECREF(one);
     return result;
+}
+
+/* Tell whether an operation in place on a whole number without axes leaves it its dtype, and cannot overflow. */
+static bool stays_in_place(PyObject *target, PyObject *item)
+{
+    PyObject *both[2] = {target, item};
+    bool same = PyLong_CheckExact(item)
+        || (PyArray_CheckExact(item) && PyArray_TYPE((PyArrayObject *)item) == PyArray_TYPE((PyArrayObject *)target));
+    return same && cannot_overflow(both);
 }
 
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
 {
     Py_ssize_t least;
-    if (!is_ours(array) || may_overflow(run, array, array) || !may_do(&least)) {
+    if (!is_ours(array) || !may_do(&least)) {
         return NULL;
     }
     Storage *turn = NULL;
     PyObject *item = operand(other, least), *target = item == NULL ? NULL : bytes_to_write((Array *)array, least, &turn);
-    PyObject *result = target == NULL ? NULL : run(target, item);
+    bool small = target != NULL && (!may_overflow(run, array, array) || stays_in_place(target, item));
+    PyObject *result = small ? run(target, item) : NULL;
     end_turn(turn);
     if (result != NULL) {
         Py_SETREF(result, Py_NewRef(array));
-    } else if (target != NULL && PyArray_NDIM((PyArrayObject *)target) == 0
+    } else if (small && PyArray_NDIM((PyArrayObject *)target) == 0
                && (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_TypeError)) && !is_interrupt()) {
         PyErr_Clear(); /* the hook says whether it stands for a scalar, which takes any result */
     }

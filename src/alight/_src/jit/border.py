@@ -21,7 +21,7 @@ from alight._core import ArrayBase, Border, floor
 from alight._src.base.classes import is_among, kept_by_class
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.jit.border_handover import any_is_out, given_back, handed_over
+from alight._src.jit.border_handover import any_is_out, given_back, handed_over, keep_if_looked_for
 from alight._src.jit.border_sides import (
     FOREIGN,
     ITERATING,
@@ -354,6 +354,9 @@ def leave(result: Any, state: Any) -> Any:
     Arrays back. NotImplemented: it has raised."""
     if state is not None:
         owner, args, kwargs, gone = state
+        for item in gone.replaced:
+            if isinstance(item, ArrayBase):
+                keep_if_looked_for(item)
         try:
             with _turn:
                 crossing = gone.give_back(result is not NotImplemented)

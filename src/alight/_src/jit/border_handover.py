@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import ref
+from weakref import getweakrefcount, ref
 
 from alight._core import ArrayBase
 from alight._src.base.originals import np
 from alight._src.record import storage_io
 
-__all__ = ["any_is_out", "given_back", "handed_over"]
+__all__ = ["any_is_out", "given_back", "handed_over", "keep_if_looked_for"]
 
 NdArray = np.ndarray[Any, Any]
 
@@ -43,6 +43,20 @@ def handed_over(array: ArrayBase) -> Any:
     whose = ref(array, lambda gone: _drop(_handed, other, gone))
     _given[key], _handed[other] = (seen, whose), (whose, seen)
     return shared
+
+
+# By the id of the Array: it, and the ndarray.
+_looked_for: dict[int, tuple[ref[ArrayBase], NdArray]] = {}
+
+
+def keep_if_looked_for(array: ArrayBase) -> None:
+    """Have the ndarray that stands for an Array live as long as that, where a package has kept it
+    weakly, to come back to it, as it would live with the array of a program without alight."""
+    key = id(array)
+    found = _handed.get(key)
+    shared = None if found is None or found[0]() is not array else found[1]()
+    if shared is not None and getweakrefcount(shared) > 1:  # ours is one
+        _looked_for[key] = ref(array, lambda gone: _drop(_looked_for, key, gone)), shared
 
 
 def _drop(table: dict[int, Any], key: int, gone: Any) -> None:
