@@ -37,7 +37,7 @@ from alight.errors import AlightError, ConfigError
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
     """Give an environment without settings, and read the real one again afterwards."""
     with monkeypatch.context() as patch:
-        for name in [*schema.KNOWN]:
+        for name in [*schema.known()]:
             patch.delenv(name, raising=False)
         patch.setenv("ALIGHT_CONFIG", str(tmp_path / "config.toml"))
         (tmp_path / "config.toml").write_text("")
@@ -97,7 +97,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
         "ALIGHT_WGPU_POWER": "low",
         "ALIGHT_WGPU_SOFTWARE": "off",
     }
-    assert set(environ) <= set(schema.KNOWN)
+    assert set(environ) <= set(schema.known())
     settings = load_with(tmp_path, "", **environ)
     own = settings.policy
     assert own.devices == ("cuda:0", "cpu", "-wgpu:0")
@@ -450,7 +450,7 @@ def test_what_is_read_of_the_environment_is_known() -> None:
     folders = (Path(alight.__file__).parent, Path(__file__).parents[1])
     texts = [path.read_text() for folder in folders for path in folder.rglob("*.py")]
     read = {name for text in texts for name in re.findall(r"environ\b.{0,9}\"(ALIGHT_\w+)\"", text)}
-    assert {"ALIGHT_REPORT", "ALIGHT_FULL"} <= read <= set(schema.KNOWN)
+    assert {"ALIGHT_REPORT", "ALIGHT_FULL"} <= read <= set(schema.known())
 
 
 def test_a_settings_key_is_not_taken_for_its_variable_in_silence(
