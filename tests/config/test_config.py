@@ -581,3 +581,11 @@ def test_what_a_policy_cannot_decorate() -> None:
     for other in (3, int):
         with pytest.raises(TypeError, match=r"decorates functions, not .* Fix: "):
             policy(floor=0)(other)  # type: ignore[type-var]
+
+
+def test_devices_in_one_text_are_a_list_as_in_the_environment(tmp_path: Path) -> None:
+    read = load_with(tmp_path, ALIGHT_DEVICES="cpu, -sim:0").policy
+    with policy(devices="cpu, -sim:0") as here:
+        assert here.devices == read.devices == ("cpu", "-sim:0")
+    with policy(devices="cpu") as here:
+        assert here.devices == ("cpu",) and not here.allows("cuda:0")

@@ -427,6 +427,16 @@ def reload_config(problems: list[AlightError] | None = None) -> Config:
 register(Cache.SETTINGS, reload_config)
 
 
+def calibrate_here(device: str = "") -> str:
+    """Return the command that measures a device as this process has it: with the number of threads
+    that its environment says, as a profile holds for that alone."""
+    settings = config()
+    variable = "ALIGHT_THREADS"
+    set_here = settings.sources.get("threads") == f"environment variable {variable}"
+    given = f"{variable}={settings.threads} " if set_here else ""
+    return f"`{given}alight calibrate{device and ' '}{device}`"
+
+
 def current_policy() -> Policy:
     """Return the policy in force here: the innermost `policy(...)`, or the process's own."""
     inner: Policy | None = POLICY.get()
