@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from alight._src.cli.commands import commands
-from alight._src.config.schema import KNOWN, READ, meant, setting
+from alight._src.config.schema import SETTINGS, known, meant, setting
 from alight.errors import ConfigError
 
 NO_AMOUNTS = ("nan", "inf", "-inf", "1e400", "-1", "0", "", "five")
 NO_COUNTS = ("nan", "inf", "-inf", "1e3", "-1", "1.5", str(sys.maxsize + 1), "five")
-COUNTED = [name for name in READ if isinstance(meant(name, "7"), int)]
+COUNTED = [name for name in SETTINGS if isinstance(meant(name, "7"), int)]
 
 
 def _numeric() -> list[tuple[str, str]]:
@@ -29,7 +29,7 @@ def _numeric() -> list[tuple[str, str]]:
 
 def test_the_options_are_found() -> None:
     assert {("calibrate", "--seconds"), ("bench", "--budget")} <= set(_numeric())
-    assert {"floor", "log_size", "threads"} <= set(COUNTED) and len(KNOWN) > len(COUNTED)
+    assert {"floor", "log_size", "threads"} <= set(COUNTED) and len(known()) > len(COUNTED)
 
 
 @pytest.mark.parametrize("text", NO_AMOUNTS)

@@ -37,7 +37,7 @@ from alight.errors import AlightError, ConfigError
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
     """Give an environment without settings, and read the real one again afterwards."""
     with monkeypatch.context() as patch:
-        for name in [*schema.KNOWN]:
+        for name in [*schema.known()]:
             patch.delenv(name, raising=False)
         patch.setenv("ALIGHT_CONFIG", str(tmp_path / "config.toml"))
         (tmp_path / "config.toml").write_text("")
@@ -97,7 +97,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
         "ALIGHT_WGPU_POWER": "low",
         "ALIGHT_WGPU_SOFTWARE": "off",
     }
-    assert set(environ) <= set(schema.KNOWN)
+    assert set(environ) <= set(schema.known())
     settings = load_with(tmp_path, "", **environ)
     own = settings.policy
     assert own.devices == ("cuda:0", "cpu", "-wgpu:0")
@@ -450,7 +450,7 @@ def test_what_is_read_of_the_environment_is_known() -> None:
     folders = (Path(alight.__file__).parent, Path(__file__).parents[1])
     texts = [path.read_text() for folder in folders for path in folder.rglob("*.py")]
     read = {name for text in texts for name in re.findall(r"environ\b.{0,9}\"(ALIGHT_\w+)\"", text)}
-    assert {"ALIGHT_REPORT", "ALIGHT_FULL"} <= read <= set(schema.KNOWN)
+    assert {"ALIGHT_REPORT", "ALIGHT_FULL"} <= read <= set(schema.known())
 
 
 def test_a_settings_key_is_not_taken_for_its_variable_in_silence(
@@ -581,3 +581,11 @@ def test_what_a_policy_cannot_decorate() -> None:
     for other in (3, int):
         with pytest.raises(TypeError, match=r"decorates functions, not .* Fix: "):
             policy(floor=0)(other)  # type: ignore[type-var]
+
+
+def test_devices_in_one_text_are_a_list_as_in_the_environment(tmp_path: Path) -> None:
+    read = load_with(tmp_path, ALIGHT_DEVICES="cpu, -sim:0").policy
+    with policy(devices="cpu, -sim:0") as here:
+        assert here.devices == read.devices == ("cpu", "-sim:0")
+    with policy(devices="cpu") as here:
+        assert here.devices == ("cpu",) and not here.allows("cuda:0")

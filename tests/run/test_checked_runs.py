@@ -86,13 +86,13 @@ def test_runs_that_are_right_pass(where: dict[str, Any]) -> None:
 
 def test_nothing_is_followed_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = loading.config()
-    monkeypatch.setattr(loading, "_config", settings._replace(check=False))
+    monkeypatch.setattr(loading, "_config", loading.Config(settings.policy))
     before = dict(checked_execution.counts)
     with alight.policy(**HOST):
         np.asarray(plane() * 3 - 1)
         assert execute.runner is execute.Execution
     assert checked_execution.counts == before
-    monkeypatch.setattr(loading, "_config", settings._replace(check=True))
+    monkeypatch.setattr(loading, "_config", loading.Config(settings.policy, check=True))
     with alight.policy(**HOST):
         np.asarray(plane() * 3 / 2)
         assert execute.runner is CheckedExecution

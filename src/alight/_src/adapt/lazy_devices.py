@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from alight._src.adapt import planner_facts
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
+from alight._src.config.loading import calibrate_here
 from alight._src.config.policy import Policy
 from alight._src.ir.graph import Graph
 from alight._src.ir.group import Group
@@ -278,7 +279,7 @@ def lack(device: Device) -> Lack:
     if other := profiles.passed_over(device):
         told += f"{told and '; '}a profile is not used: {other}"
     quiet = " when the machine is quiet" if last is not None and last.why else ""
-    return Lack(told, f"Fix: `alight calibrate {device.id}`{quiet}")
+    return Lack(told, f"Fix: {calibrate_here(device.id)}{quiet}")
 
 
 def _refusal(last: Refused) -> str:

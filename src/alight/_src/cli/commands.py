@@ -14,7 +14,7 @@ import click
 from alight._src.adapt import lazy_devices
 from alight._src.base.at_exit import end_as_interrupted
 from alight._src.base.formatting import readable_bytes, readable_seconds
-from alight._src.config.loading import config, current_policy
+from alight._src.config.loading import calibrate_here, config, current_policy
 from alight._src.explain import text_tables
 from alight._src.explain.report import Report, version, write
 from alight._src.explain.tables_data import profile_rows, standing_row
@@ -140,7 +140,7 @@ def devices(as_json: bool) -> None:
 
 def _origin(profile: dict[str, Any] | None) -> str:
     if profile is None:
-        return "none: run `alight calibrate`"
+        return f"none: run {calibrate_here()}"
     return f"{profile['origin']}, {profile['path'] or 'not stored'}"
 
 

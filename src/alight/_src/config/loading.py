@@ -12,34 +12,36 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, partial, wraps
 from types import EllipsisType, MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from alight._core import POLICY
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
-from alight._src.config.policy import Policy, amended
+from alight._src.config.policy import PLACEMENT, Policy, amended
 from alight._src.config.schema import (
     DEFAULT,
-    FLOOR_NAMES,
-    KNOWN,
-    NAMES,
-    POLICY_FIELDS,
     PREFIX,
-    READ,
+    SETTINGS,
     SWITCHES,
     TRACE,
     Force,
+    Scope,
     Sourced,
     bad,
+    known,
     meant,
     nearest,
     setting,
+    settings_of,
     switched,
+    variables,
 )
 from alight.errors import AlightError, ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+PROCESS = settings_of(Scope.PROCESS)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Outcome = TypeVar("_Outcome")
@@ -52,12 +54,9 @@ class _Changes:
 
     __slots__ = ("_last", "_values")
 
-    def __init__(self, *values: Any) -> None:
-        self._values = tuple(
-            setting(name, raw, f"argument {name}")
-            for name, raw in zip(POLICY_FIELDS, values, strict=True)
-            if raw is not ...  # not named: None is a value
-        )
+    def __init__(self, **given: Any) -> None:
+        named = [(name, raw) for name, raw in given.items() if raw is not ...]  # None is a value
+        self._values = tuple([setting(name, raw, f"argument {name}") for name, raw in named])
         self._last: tuple[Policy, Policy] | None = None
 
     def over(self, base: Policy) -> Policy:
@@ -70,6 +69,24 @@ class _Changes:
 # A `with` block in a loop, or in a function, makes one policy thousands of times, and a jitted
 # function's guard knows a policy by identity. Blocks in the source are few.
 _shared = lru_cache(maxsize=64, typed=True)(_Changes)
+
+
+def _changes(unnamed: tuple[Any, ...], given: dict[str, Any]) -> _Changes:
+    """Return the changes of a call of `policy`."""
+    if unnamed:
+        named = repr(unnamed[0]) if isinstance(unnamed[0], str) else "'cpu'"
+        raise TypeError(
+            f"alight.policy takes settings by name, not {unnamed[0]!r:.80} alone. Fix: write "
+            f"devices={named} for what work may use, force={named} for what it must use."
+        )
+    for name in given:
+        if name not in PLACEMENT:
+            near = nearest(name, PLACEMENT) or f"one of {', '.join(PLACEMENT)}"
+            raise TypeError(f"alight.policy: {name!r} is not a setting of it. Fix: write {near}.")
+    try:
+        return _shared(**given)
+    except failures(TypeError):  # a list or dict among them
+        return _Changes(**given)
 
 
 class policy:
@@ -115,36 +132,29 @@ class policy:
     """
 
     __slots__ = ("_changes",)
+    _changes: _Changes
 
-    def __init__(
-        self,
-        *unnamed: Never,
-        devices: str | Sequence[str] | EllipsisType | None = ...,
-        force: str | Force | EllipsisType | None = ...,
-        floor: int | Mapping[str, int] | EllipsisType | None = ...,
-        on_gap: str | EllipsisType = ...,
-        pick: str | EllipsisType = ...,
-        reproducible: bool | EllipsisType = ...,
-        learn: bool | EllipsisType = ...,
-        **unknown: Never,
-    ) -> None:
-        if unnamed:
-            named = repr(unnamed[0]) if isinstance(unnamed[0], str) else "'cpu'"
-            raise TypeError(
-                f"alight.policy takes settings by name, not {unnamed[0]!r:.80} alone. Fix: write "
-                f"devices={named} for what work may use, force={named} for what it must use."
-            )
-        for name in unknown:
-            near = nearest(name, POLICY_FIELDS) or f"one of {', '.join(POLICY_FIELDS)}"
-            raise TypeError(f"alight.policy: {name!r} is not a setting of it. Fix: write {near}.")
-        values = (devices, force, floor, on_gap, pick, reproducible, learn)
-        try:
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            devices: str | Sequence[str] | EllipsisType | None = ...,
+            force: str | Force | EllipsisType | None = ...,
+            floor: int | Mapping[str, int] | EllipsisType | None = ...,
+            on_gap: str | EllipsisType = ...,
+            pick: str | EllipsisType = ...,
+            reproducible: bool | EllipsisType = ...,
+            learn: bool | EllipsisType = ...,
+        ) -> None: ...
+
+    else:
+
+        def __init__(self, *unnamed: Any, **given: Any) -> None:
             try:
-                self._changes = _shared(*values)
-            except failures(TypeError):  # a list or dict among them
-                self._changes = _Changes(*values)
-        except ConfigError as error:
-            raise error.with_traceback(None) from None  # at the program's line
+                self._changes = _changes(unnamed, given)
+            except ConfigError as error:
+                raise error.with_traceback(None) from None  # at the program's line
 
     def over(self, base: Policy) -> Policy:
         """Return the base policy with these changes."""
@@ -191,21 +201,34 @@ class policy:
         return cast(_Function, inside)
 
 
-class Config(NamedTuple):
+class Config:
     """The settings that the process was started with."""
 
-    policy: Policy = Policy()
-    file: str | None = None
-    cache_dir: str | None = None
-    log_level: Literal["off", "info", "trace"] = "off"
-    log_size: int = 10_000
-    report: str | None = None
-    calibrate: Literal["auto", "off"] = "auto"
-    threads: int = 0
-    check: bool = False
-    wgpu_power: Literal["high", "low"] = "high"
-    wgpu_software: bool = True
-    sources: Mapping[str, str] = MappingProxyType({})
+    __slots__ = (*PROCESS, "file", "policy", "sources")
+
+    # For the type checker; what there is the table says.
+    cache_dir: str | None
+    log_level: Literal["off", "info", "trace"]
+    log_size: int
+    report: str | None
+    calibrate: Literal["auto", "off"]
+    threads: int
+    check: bool
+    wgpu_power: Literal["high", "low"]
+    wgpu_software: bool
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        file: str | None = None,
+        sources: Mapping[str, str] = MappingProxyType({}),
+        **given: Any,
+    ) -> None:
+        self.policy = policy or Policy()
+        self.file = file
+        self.sources = sources
+        for name in PROCESS:
+            setattr(self, name, given.get(name, SETTINGS[name].default))
 
     def cache_root(self) -> Path:
         """Return the folder for what outlives the process; it need not exist."""
@@ -219,12 +242,17 @@ class Config(NamedTuple):
 
     def rows(self) -> list[Sourced]:
         """Return every setting with its value and source, floors by class where one is set."""
-        own, said = self.policy, self.sources
-        rows = [Sourced(n, getattr(own, n), own.source(n)) for n in POLICY_FIELDS if n != "floor"]
-        other = [name for name in READ if name not in POLICY_FIELDS]
-        rows += [Sourced(n, getattr(self, n), said.get(n, DEFAULT)) for n in other]
-        floors: Mapping[str, int | None] = own.floor or {"all": None}
-        rows += (Sourced(f"floor.{kind}", n, own.floor_source(kind)) for kind, n in floors.items())
+        rows = []
+        for name, row in SETTINGS.items():
+            if row.scope is Scope.PROCESS:
+                rows.append(Sourced(name, getattr(self, name), self.sources.get(name, DEFAULT)))
+            elif not row.type.parts:
+                rows.append(Sourced(name, getattr(self.policy, name), self.policy.source(name)))
+        for name in PLACEMENT:
+            if SETTINGS[name].type.parts:
+                parts = getattr(self.policy, name) or {"all": None}
+                source = self.policy.source
+                rows += [Sourced(f"{name}.{p}", n, source(f"{name}.{p}")) for p, n in parts.items()]
         return rows
 
 
@@ -268,8 +296,8 @@ def load(
     changes: list[Sourced] = []
     for row in (*given, *_read_environment(environ)):
         changes += attempt(partial(_read, row), [])
-    other = [change for change in changes if change.name not in POLICY_FIELDS]
-    placing = [change for change in changes if change.name in POLICY_FIELDS]
+    other = [change for change in changes if change.name not in PLACEMENT]
+    placing = [change for change in changes if change.name in PLACEMENT]
     return Config(
         policy=attempt(lambda: amended(Policy(), placing), Policy()),
         file=file,
@@ -299,8 +327,8 @@ def _read_file(environ: Mapping[str, str]) -> tuple[str | None, list[Sourced]]:
             "ALIGHT_CONFIG."
         ) from error
     for key in document:
-        if key not in READ:
-            near = nearest(key, READ) or f"one of {', '.join(READ)}"
+        if key not in SETTINGS:
+            near = nearest(key, SETTINGS) or f"one of {', '.join(SETTINGS)}"
             fix = f"write {near}, or remove the key"
             if isinstance(document[key], dict):  # a heading, under which settings stand
                 fix = f"write what stands in [{key}] above every table, without that heading"
@@ -310,15 +338,15 @@ def _read_file(environ: Mapping[str, str]) -> tuple[str | None, list[Sourced]]:
 
 def _read_environment(environ: Mapping[str, str]) -> Iterator[Sourced]:
     """Yield what stands in variables, not yet read as values."""
-    # Set but empty counts as not set: it is how shells and CI files take a value back.
-    for variable, name in NAMES.items():
+    # Set but empty counts as not set: it is how shells and CI files take a value back. What is for
+    # all parts comes first, so that what is for one stands beside it.
+    for variable, what in sorted(variables().items(), key=lambda item: not _for_all(item[1])):
         if raw := environ.get(variable):
-            yield Sourced(name, meant(name, raw), f"environment variable {variable}")
-    # "all" first, so that a floor for one class stands beside it.
-    for variable, kind in reversed(FLOOR_NAMES.items()):
-        if raw := environ.get(variable):
-            number = meant("floor", raw)
-            yield Sourced(f"floor.{kind}", number, f"environment variable {variable}")
+            yield Sourced(what, meant(what, raw), f"environment variable {variable}")
+
+
+def _for_all(what: str) -> bool:
+    return what.endswith(".all")
 
 
 def _read(given: Sourced) -> list[Sourced]:
@@ -330,12 +358,15 @@ _told: set[str] = set()
 
 def _tell_unknown(environ: Mapping[str, str]) -> None:
     """Log, once each, the variables that look like settings and are none."""
-    unknown = [name for name in environ if name.startswith(PREFIX) and name not in KNOWN]
+    every = known()
+    unknown = [name for name in environ if name.startswith(PREFIX) and name not in every]
     if _told.issuperset(unknown):
         return
-    known = {name.removeprefix(PREFIX): name for name in KNOWN}
-    known |= {name.upper(): own for own, name in NAMES.items()}  # the key in the file
-    known["FLOOR"] = f"{PREFIX}FLOOR_ALL"  # the key in the file, with no class
+    names = {name.removeprefix(PREFIX): name for name in every}
+    for own, what in variables().items():  # the key in the file, too, with no part
+        setting_name, _, part = what.partition(".")
+        if part in ("", "all"):
+            names[setting_name.upper()] = own
     import logging
 
     logger = logging.getLogger("alight")
@@ -343,7 +374,7 @@ def _tell_unknown(environ: Mapping[str, str]) -> None:
         if variable in _told:
             continue
         _told.add(variable)
-        near = known.get(nearest(variable.removeprefix(PREFIX), known) or "")
+        near = names.get(nearest(variable.removeprefix(PREFIX), names) or "")
         if near:
             logger.warning(
                 "environment variable %s is not known and has no effect. Fix: write %s.",
@@ -394,6 +425,16 @@ def reload_config(problems: list[AlightError] | None = None) -> Config:
 
 
 register(Cache.SETTINGS, reload_config)
+
+
+def calibrate_here(device: str = "") -> str:
+    """Return the command that measures a device as this process has it: with the number of threads
+    that its environment says, as a profile holds for that alone."""
+    settings = config()
+    variable = "ALIGHT_THREADS"
+    set_here = settings.sources.get("threads") == f"environment variable {variable}"
+    given = f"{variable}={settings.threads} " if set_here else ""
+    return f"`{given}alight calibrate{device and ' '}{device}`"
 
 
 def current_policy() -> Policy:

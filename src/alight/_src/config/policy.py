@@ -8,8 +8,10 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from alight._core import floor
-from alight._src.config.schema import DEFAULT, POLICY_FIELDS, Force, Sourced
+from alight._src.config.schema import DEFAULT, SETTINGS, Force, Scope, Sourced, settings_of
 from alight.errors import ConfigError
+
+PLACEMENT = settings_of(Scope.PLACEMENT)
 
 # Numbers are never given twice: to drop them all, for a program that makes ever new policies,
 # costs those in use one plan each.
@@ -26,41 +28,39 @@ class Policy:
     caches.
     """
 
-    __slots__ = (*POLICY_FIELDS, "_floor_all", "_recording", "_said", "sources", "stamp")
+    __slots__ = (*PLACEMENT, "_floor_all", "_recording", "_said", "sources", "stamp")
 
-    def __init__(
-        self,
-        devices: tuple[str, ...] | None = None,
-        force: Force | None = None,
-        floor: Mapping[str, int] = MappingProxyType({}),
-        on_gap: Literal["host", "raise"] = "host",
-        pick: Literal["model", "measure"] = "model",
-        reproducible: bool = True,
-        learn: bool = False,
-        sources: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self.devices = devices
-        self.force = force
-        self.floor = floor
-        self.on_gap = on_gap
-        self.pick = pick
-        self.reproducible = reproducible
-        self.learn = learn
+    # For the type checker; what there is the table says.
+    devices: tuple[str, ...] | None
+    force: Force | None
+    floor: Mapping[str, int]
+    on_gap: Literal["host", "raise"]
+    pick: Literal["model", "measure"]
+    reproducible: bool
+    learn: bool
+
+    def __init__(self, sources: Mapping[str, str] = MappingProxyType({}), **given: Any) -> None:
         self.sources = sources
-        said: tuple[object, ...]
-        said = (devices, force, on_gap, pick, reproducible, learn, *sorted(floor.items()))
-        if (stamp := _stamps.get(said)) is None:
+        said: list[object] = []
+        for name in PLACEMENT:
+            value = given.get(name, SETTINGS[name].default)
+            setattr(self, name, value)
+            said.append(tuple(sorted(value.items())) if isinstance(value, Mapping) else value)
+        self._said = tuple(said)
+        if (stamp := _stamps.get(self._said)) is None:
             if len(_stamps) >= _STAMPS_KEPT:
                 _stamps.clear()
-            stamp = _stamps.setdefault(said, next(_next_stamp))  # atomic: no lock to hold at a fork
-        self._said = said
+            # atomic: no lock to hold at a fork
+            stamp = _stamps.setdefault(self._said, next(_next_stamp))
         self.stamp = stamp
-        self._floor_all = floor.get("all")
-        given = [n for kind in ("unary", "binary") if (n := self.floor_for(kind)) is not None]
-        self._recording = (max(given, default=0), len(given) == 2)
+        self._floor_all = self.floor.get("all")
+        given_floors = [
+            n for kind in ("unary", "binary") if (n := self.floor_for(kind)) is not None
+        ]
+        self._recording = (max(given_floors, default=0), len(given_floors) == 2)
 
     def __repr__(self) -> str:
-        said = [f"{name}={getattr(self, name)!r}" for name in POLICY_FIELDS]
+        said = [f"{name}={getattr(self, name)!r}" for name in PLACEMENT]
         return f"Policy({', '.join(said)})"
 
     def __eq__(self, other: object) -> bool:
@@ -71,7 +71,10 @@ class Policy:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A stamp means nothing in another process, so it is made anew there.
-        return Policy, tuple(getattr(self, name) for name in (*POLICY_FIELDS, "sources"))
+        return _policy_of, (self._values(), dict(self.sources))
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in PLACEMENT}
 
     def floor_for(self, kind: str) -> int | None:
         """Return the least output elements worth planning, or None to use the measured profile."""
@@ -115,21 +118,24 @@ class Policy:
         return tuple(sorted(allowed, key=lambda device: rank.get(device, len(listed))))
 
 
+def _policy_of(values: Mapping[str, Any], sources: Mapping[str, str]) -> Policy:
+    return Policy(sources, **values)
+
+
 def amended(base: Policy, changes: Iterable[Sourced]) -> Policy:
     """Return the policy with the changes laid over it, in their order."""
-    values: dict[str, Any] = {name: getattr(base, name) for name in POLICY_FIELDS}
-    sources = dict(base.sources)
+    values, sources = base._values(), dict(base.sources)
     for name, value, source in changes:
         sources[name] = source
-        if name != "floor":
+        if not SETTINGS[name].type.parts:
             values[name] = value
             continue
-        if not value or "all" in value:  # a floor for all replaces what stood for one class
+        if not value or "all" in value:  # what is for all replaces what stood for one part
             values[name] = {}
-            sources = {n: s for n, s in sources.items() if not n.startswith("floor.")}
+            sources = {n: s for n, s in sources.items() if not n.startswith(f"{name}.")}
         values[name] = {**values[name], **value}
-        sources |= {f"floor.{kind}": source for kind in value}
-    result = Policy(**values, sources=sources)
+        sources |= {f"{name}.{part}": source for part in value}
+    result = Policy(sources, **values)
     if result.force and result.force.device and not result.allows(result.force.device):
         raise ConfigError(
             f"{result.source('force')}: {str(result.force)!r} is not among the devices allowed by "

@@ -9,6 +9,7 @@ from typing import Any
 
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_bytes, readable_seconds
+from alight._src.config.loading import calibrate_here
 
 __all__ = [
     "CALIBRATION_SECONDS",
@@ -296,7 +297,7 @@ def _unmeasured(document: Row) -> list[str]:
     )
     if unknown or any(row["reason"] == "uncalibrated" for row in document["decisions"]):
         lines.append(
-            "uncalibrated work is NumPy's. Fix: run `alight calibrate` while the machine is quiet"
+            f"uncalibrated work is NumPy's. Fix: run {calibrate_here()} while the machine is quiet"
         )
     return lines
 

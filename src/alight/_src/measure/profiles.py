@@ -14,6 +14,7 @@ import numpy as np
 from alight._src.base import package
 from alight._src.base.apart import bring, whereabouts
 from alight._src.base.failures import failures, ignoring_failures
+from alight._src.config.loading import calibrate_here
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.plan.profile_version import SCHEMA
 from alight._src.store import default_store, digest
@@ -186,7 +187,7 @@ def load_profile(device: Device | None = None) -> Profile | None:
         profile = profile_of_document(document, path=store.place(KIND, key))
         hard, soft = differences(profile.fingerprint, here)
         if hard:
-            raise ValueError(f"it was made elsewhere ({hard[0]}). Fix: alight calibrate.")
+            raise ValueError(f"it was made elsewhere ({hard[0]}). Fix: {calibrate_here()}.")
     except failures(ValueError) as error:
         store.put_aside(KIND, key, error)
         return None
