@@ -182,7 +182,7 @@ def test_folds_have_the_same_bits_on_any_number_of_threads(
         x = (x * 10**4 % 1 * 8 - 4 if dtype.startswith("float") else x).astype(dtype)
         group = fold(name, dtype, shape, made)
         code = object_code.compile_group(group)
-        layout = group.graph.layout(group.graph.outputs[0])
+        layout = group.graph.layouts[group.graph.outputs[0]]
         found: dict[tuple[int, int], bytes] = {}
         for threads in (1, 2, 7):
             run = launcher(group, code, threads)

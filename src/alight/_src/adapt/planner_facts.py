@@ -16,7 +16,7 @@ from alight._src.base.at_exit import when_over
 from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
-from alight._src.ir.op import Kind, Origin
+from alight._src.ir.op import Kind
 from alight._src.store import default_store, digest
 from alight.backends import registry
 
@@ -139,7 +139,7 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
         return None if device == HOST_DEVICE else _library_gap(registry.device(device), group)
     if device == HOST_DEVICE:
         found = _unsupported()(group.form.lowered or group.form.plain or group)
-        return found or _doubt_of_programs_ops(group)
+        return found or (_doubt_of_programs_ops(group) if group.form.declared else None)
     where = registry.device(device)
     # Without a profile only who names it for all work gets it: nothing is started to be refused.
     asked = profile_of(where) is not None or current_policy().force is not None
@@ -149,13 +149,10 @@ def supports(device: str, implementation: str, group: Group) -> str | None:
 def _doubt_of_programs_ops(group: Group) -> str | None:
     """Return why generated code of an op that the program declared is not used on the host, or
     None: alight's own are compared with NumPy by its tests."""
-    nodes = [node for node in group.graph.nodes if node.op.origin is Origin.PROGRAM]
-    if not nodes:
-        return None
     from alight._src.measure.verify_ops import doubt
 
     where, layouts = registry.device(HOST_DEVICE), group.graph.layouts
-    for node in nodes:
+    for node in group.form.declared:
         dtypes = *[layouts[number].dtype for number in node.operands], node.layout.dtype
         if reason := doubt(where, node.op, dtypes, node.attr("output", 0)):
             return reason

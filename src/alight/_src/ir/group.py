@@ -9,7 +9,7 @@ from alight._src.ir.crossed import CrossSection, cross_section
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.inner import Sides, as_reduction, sides_of
 from alight._src.ir.nested import Flat, packed, written_out
-from alight._src.ir.op import Kind
+from alight._src.ir.op import Kind, Origin
 from alight._src.ir.rolls import Rolled, as_copies, without_rolls
 
 __all__ = ["Group", "GroupForm", "one_per_result", "one_per_row"]
@@ -40,7 +40,8 @@ class GroupForm:
     `one_per_result`; None where one of them meets another shape). ``product``: it is a sum of
     products and nothing else; ``same_bits``: its kernel gives NumPy's bits by the table's bounds;
     ``library``: no code of ours can be a kernel of it; ``host_implementation`` is what NumPy's own
-    code for it is called: a library where that is BLAS, LAPACK, an FFT or a sort.
+    code for it is called: a library where that is BLAS, LAPACK, an FFT or a sort; ``declared`` are
+    those of its nodes whose ops the program declared.
 
     The others are None where there is nothing of the kind. ``lowered`` are the sums of products
     that a library's product is, of ``sides`` where it is one of matrices. ``flat`` is what a group
@@ -58,6 +59,7 @@ class GroupForm:
     same_bits: bool
     library: bool = False
     host_implementation: str = "numpy"
+    declared: tuple[Node, ...] = ()
     lowered: Group | None = None
     sides: Sides | None = None
     flat: Flat | None = None
@@ -86,7 +88,9 @@ def form_of(kind: GroupKind, graph: Graph, shape: tuple[int, ...]) -> GroupForm:
     folded = zip(graph.axes.values(), over, strict=True)
     axes = next((axes for axes, n in folded if n <= ndim), ())
     names = [node.op.name for node in graph.nodes]
-    form = GroupForm(reductions, scans, axes, frozenset(), names == ["multiply", "sum"], exact)
+    declared = tuple([node for node in graph.nodes if node.op.origin is Origin.PROGRAM])
+    product = names == ["multiply", "sum"]
+    form = GroupForm(reductions, scans, axes, frozenset(), product, exact, declared=declared)
     if kind is GroupKind.CROSSED:
         section = cross_section(graph)
         if isinstance(section, str):
