@@ -39,6 +39,7 @@ from alight._src.config.schema import (
 from alight.errors import AlightError, ConfigError
 
 if TYPE_CHECKING:
+    from inspect import Signature
     from pathlib import Path
 
 PROCESS = settings_of(Scope.PROCESS)
@@ -89,6 +90,17 @@ def _changes(unnamed: tuple[Any, ...], given: dict[str, Any]) -> _Changes:
         return _Changes(**given)
 
 
+class _Arguments:
+    """The signature of `policy`: the settings of placement, by name."""
+
+    def __get__(self, instance: object, owner: type) -> Signature:
+        from inspect import Parameter, Signature  # late: few ask
+
+        return Signature(
+            [Parameter(name, Parameter.KEYWORD_ONLY, default=...) for name in PLACEMENT]
+        )
+
+
 class policy:
     """Change the policy inside a ``with`` block or a decorated function.
 
@@ -132,6 +144,7 @@ class policy:
     """
 
     __slots__ = ("_changes",)
+    __signature__ = _Arguments()
     _changes: _Changes
 
     if TYPE_CHECKING:
