@@ -12,7 +12,7 @@ from alight._src.base.failures import failures
 from alight._src.base.originals import ndarray_method, np
 from alight._src.fp_warnings.errstate import categories_of
 from alight._src.fp_warnings.filters import collected, when_to_warn
-from alight._src.ir.op_table import OPS, Kind, Op, Warns, op_of
+from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, Warns, op_of
 from alight._src.record.dead_operands import temporary
 from alight._src.record.numpy_fallback import (
     array_of,
@@ -106,7 +106,7 @@ _MANNERS = ("__array_ufunc__", "__array_function__", "__array_wrap__")
 
 def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return ``ufunc(*inputs, **kwargs)`` with NumPy's meaning for every keyword."""
-    op = op_of(ufunc)
+    op = UFUNCS.get(ufunc) or op_of(ufunc)  # a call less, where it is known
     out = kwargs.get("out")
     if out is not None and manners.scalar is not None:
         out = tuple(map(_no_scalar, out)) if type(out) is tuple else _no_scalar(out)
