@@ -23,22 +23,19 @@ class Stores:
         self._real = real
 
     def __getitem__(self, name: str) -> Any:
-        try:
-            return self._real[name]
-        except KeyError:
+        found = self._real.get(name, self)
+        if found is self:
             found = vars(builtins).get(name, self)
-            if found is self:
-                raise _undefined(name) from None
-            return found
+        if found is self:
+            raise _undefined(name)
+        return found
 
     def __setitem__(self, name: str, item: Any) -> None:
         self._real[name] = item
 
     def __delitem__(self, name: str) -> None:
-        try:
-            del self._real[name]
-        except KeyError:
-            raise _undefined(name) from None
+        if self._real.pop(name, self) is self:
+            raise _undefined(name)
 
 
 def _undefined(name: str) -> NameError:
