@@ -303,6 +303,28 @@ def test_recomputing_starts_from_what_is_stored_anyway() -> None:
     assert operations(plan) == ["add+negative+exp", "negative+sum"]
 
 
+@pytest.mark.parametrize("shape", [(5, 1, 2), (4000, 2), (2, 4000)])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_scans_are_not_recomputed_in_reductions(shape: tuple[int, ...], axis: int) -> None:
+    over = make_layout(np.dtype("i8"), shape)
+    b = Builder(make_layout(np.dtype("i1"), shape), make_layout(np.dtype("i8"), ()))
+    summed = b.add("cumsum", 0, layout=over, axis=axis % len(shape))
+    bounded = b.add("minimum", summed, 1)
+    total = b.reduce("sum", bounded, (len(shape) - 1,))
+    more = b.add("negative", b.add("roll", summed, layout=over, shift=1))
+    for outputs in (
+        *(b.graph(summed, bounded, total), b.graph(total), b.graph(summed, total)),
+        *(b.graph(bounded, total), b.graph(total, more), b.graph(bounded, total, more)),
+    ):
+        for facts in (
+            POLICIES["generated"],
+            replace(FACTS, devices=(CPU, GPU), force=(GPU.id, "generated")),
+            replace(POLICIES["generated"], estimate=lambda *_: None),
+        ):
+            plan = make_plan(outputs, facts)
+            assert plan_faults(plan, outputs) == []
+
+
 def test_what_a_library_reads_is_stored_and_so_not_recomputed() -> None:
     b = Builder(LONG)
     value = b.add("negative", 0)

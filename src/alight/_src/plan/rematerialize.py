@@ -239,7 +239,8 @@ def _cone(
     within = {
         m
         for m in whole.members
-        if graph.layouts[m].shape == shape and graph.nodes[m - first].op.kind is not Kind.REDUCTION
+        if graph.layouts[m].shape == shape
+        and graph.nodes[m - first].op.kind not in (Kind.REDUCTION, Kind.SCAN)
     }
     nodes = {value}
     leaves: set[int] = set()
