@@ -113,12 +113,13 @@ def _merged(old: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
     groups, now = dict(old), time()
     for group, met in _met.items():
         row = groups.pop(group, {})
-        if met.kernel is not _Kernel.USED:
-            groups[group] = {
-                "lost_seconds": row.get("lost_seconds", 0.0) + met.lost_seconds,
-                "met_at": now,
-                "vain": row.get("vain", 0) + (met.kernel is _Kernel.UNUSED),
-            }
+        if met.kernel is _Kernel.USED:  # what it takes to have it has come back
+            row = {}
+        groups[group] = {
+            "lost_seconds": row.get("lost_seconds", 0.0) + met.lost_seconds,
+            "met_at": now,
+            "vain": row.get("vain", 0) + (met.kernel is _Kernel.UNUSED),
+        }
     latest = sorted(groups, key=lambda group: groups[group]["met_at"])[-_KEPT:]
     return {group: groups[group] for group in latest}
 

@@ -302,7 +302,7 @@ _ROWS = (
         TRUTH,
         False,
         Scope.PLACEMENT,
-        "Keep what runs took for later starts. No effect yet: nothing is kept but profiles.",
+        "Keep what runs took for later starts. No effect yet.",
     ),
     Setting(
         "cache_dir",

@@ -36,7 +36,9 @@ def bring_tables() -> None:
     """Declare the ops of packages that the program has imported by now."""
     for name in list(_LATE_TABLES):
         module = sys.modules.get(name)
-        if module is not None and not getattr(module.__spec__, "_initializing", False):
+        if module is not None and not getattr(
+            getattr(module, "__spec__", None), "_initializing", False
+        ):
             import_module(_LATE_TABLES[name])  # by two threads at once, it runs once
             _LATE_TABLES.pop(name, None)
 

@@ -80,8 +80,9 @@ _ufunc("gammaln", "gammaln(x)", 5, against=_reflected, reference_ulp=_about_zero
 # --- compositions ---
 def _composition(name: str, ulp: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(lower: Callable[..., Any]) -> Callable[..., Any]:
-        function = getattr(_special, name)
-        declare(f"special.{name}", Kind.COMPOSITION, function, lower=lower, ulp=ulp)
+        function = getattr(_special, name, None)
+        if function is not None:  # older SciPys, and stand-ins of tests, have not all
+            declare(f"special.{name}", Kind.COMPOSITION, function, lower=lower, ulp=ulp)
         return lower
 
     return decorate

@@ -324,15 +324,19 @@ def holding_border(code: CodeType) -> CodeType:
 # ------------------------------------------------------------------------- code that is made
 
 
-@lru_cache(1024)
 def rerouted_code(code: CodeType, crosses: bool = True, stores: bool = False) -> CodeType:
     """Return a function's code as `reroute` makes it of its file if it ``crosses`` the border, and
     `storing` if it ``stores`` globals; the very code where the file no longer has it, or where it
     goes by the border already."""
+    return _rerouted(code.co_filename, code, crosses, stores)
+
+
+@lru_cache(1024)  # by the file, too: code is equal to another file's that says the same
+def _rerouted(path: str, code: CodeType, crosses: bool, stores: bool) -> CodeType:
     if NAME in code.co_names:
         return code
-    source = "".join(linecache.getlines(code.co_filename))
-    return _of_file(code.co_filename, source, crosses, stores).get(code, code)
+    source = "".join(linecache.getlines(path))
+    return _of_file(path, source, crosses, stores).get(code, code)
 
 
 @lru_cache(64)
