@@ -86,6 +86,9 @@ def _row_faults(group: Group) -> Iterator[str]:
         yield f"a rowwise group over axes {axes}"
         return
     (row,) = axes
+    if all(group.shape[axis] == 1 for axis in row):
+        yield f"a rowwise group of rows of one element, along {row} of {group.shape}"
+        return
     beside = group.form.beside
     if beside is None:
         yield f"what is left of {group.shape} along {row} meets another shape"

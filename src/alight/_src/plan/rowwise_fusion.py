@@ -128,6 +128,8 @@ class _Clusters:
         region = self.regions[index]
         shape, axes = _rows(self.graph, region)
         kind = GroupKind.SCAN if region.kind is GroupKind.SCAN else GroupKind.ROWWISE
+        if kind is GroupKind.ROWWISE and math.prod(shape[i] for i in axes) == 1:
+            return  # what rows of one element are reduced to looks like a row
         cluster = _Cluster(kind, {index}, set(region.members), shape, axes)
         # Whoever joins brings others near, and makes room for those that waited for it.
         ready = sorted(self.near(index, shape))
