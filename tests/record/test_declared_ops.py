@@ -14,6 +14,7 @@ from alight._src.ir.op import UFUNCS
 from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.record.declared_ops import STAND_INS
+from alight._src.record.numpy_fallback import stands_for_scalar
 from command_line import command
 
 special = pytest.importorskip("scipy.special")
@@ -94,6 +95,58 @@ def test_jitted_calls_record_ufuncs_and_functions() -> None:
     np.testing.assert_allclose(logistic, special.expit(X) * 2, rtol=1e-14)
     np.testing.assert_allclose(shares, special.softmax(matrix, axis=1), rtol=1e-13)
     assert total == pytest.approx(special.logsumexp(matrix), rel=1e-14)
+
+
+OF_NO_AXES = """
+def spread(x):
+    return np.log(np.sum(np.exp(x - x.max())))
+
+spread = alight.ops.declare(spread, lower=spread)
+matrix = np.linspace(-5, 5, 900).reshape(30, 30) + 0
+
+def kinds(m):
+    found = logsumexp(m), logsumexp(m[0], axis=0), logsumexp(m, axis=(0, 1)), spread(m)
+    return [type(one) for one in found], len({one for one in found}), softmax(m[0].max())
+"""
+
+
+def test_what_has_no_axes_is_a_scalar_as_scipys_is(tmp_path: Path) -> None:
+    before = "import alight, numpy as np\nfrom scipy.special import logsumexp, softmax\n"
+    (tmp_path / "script.py").write_text(f"{before}{OF_NO_AXES}print(kinds(matrix), kinds(matrix))")
+    plain = command(tmp_path, "script.py", before=())
+    assert "float64'>, <class 'numpy.float64'>" in plain.stdout, plain.stderr
+    ours = command(tmp_path, "run", "script.py", ALIGHT_FLOOR_ALL="0",
+                   ALIGHT_FORCE="cpu:generated", ALIGHT_CALIBRATE="off")  # fmt: skip
+    assert ours.stdout == plain.stdout, ours.stderr
+
+
+@pytest.mark.parametrize("policy", [{}, {"floor": 0}, KERNELS], ids=["default", "floor", "kernels"])
+def test_what_has_no_axes_is_a_scalar_in_jitted_functions(policy: dict[str, Any]) -> None:
+    def lower(x: Any) -> Any:
+        return np.log(np.sum(np.exp(x)))
+
+    ours = alight.ops.declare(lambda x: np.log(np.sum(np.exp(x))), lower=lower, name="log_total")
+
+    @alight.jit
+    def totals(m: Any) -> Any:
+        return special.logsumexp(m), special.logsumexp(m, axis=(0, 1)), ours(m)
+
+    @alight.jit
+    def keys(m: Any) -> int:
+        return len({special.logsumexp(m): 1, special.logsumexp(m[0], axis=0): 2, ours(m[1]): 3})
+
+    matrix = np.linspace(-4, 4, 300_000).reshape(300, 1000)
+    with alight.policy(**policy):
+        for _ in range(12):
+            assert [type(one) for one in totals(matrix)] == [np.float64] * 3
+        assert keys(matrix) == 3
+
+
+def test_what_has_no_axes_stands_for_a_scalar_in_the_namespace() -> None:
+    # `alight.ops` gives the stand-in of a program's function alone: SciPy's is asked of the table.
+    with alight.policy(**KERNELS):
+        found = STAND_INS[special.logsumexp](alight.asarray(X))
+        assert stands_for_scalar(found) and stands_for_scalar(np.sum(alight.asarray(X)))
 
 
 def test_scripts_hand_declared_functions_their_arrays(tmp_path: Path) -> None:
