@@ -103,8 +103,8 @@ def _softmax(x: Any, axis: Any = None) -> Any:
 
 
 # As many as are largest are left out of the sum, which is small then, and its logarithm exact. The
-# addition comes last: of what has no axes NumPy gives a scalar there, as SciPy does, where `squeeze`
-# and `where` give arrays. An infinite largest, or a NaN, is what is added to.
+# addition comes last: of what has no axes NumPy gives a scalar there, as SciPy does, and arrays of
+# `squeeze` and `where`.
 @_composition("logsumexp", 8)
 def _logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: Any = False) -> Any:
     if not _is_real(a) or b is not None or type(keepdims) is not bool:
