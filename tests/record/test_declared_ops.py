@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.record.declared_ops import STAND_INS
 from alight._src.record.numpy_fallback import stands_for_scalar
+from alight._src.record.ufunc_calls import FUNCTIONS
 from command_line import command
 
 special = pytest.importorskip("scipy.special")
@@ -27,17 +29,21 @@ def smoothstep(x: Any) -> Any:
     return x * x * (3 - 2 * x)
 
 
+FACTOR = 2.0
+
+
 BODY = {"f": "x * x * (3 - 2 * x)"}
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     """Forget what a test declares."""
-    ops, ufuncs, stand_ins = dict(OPS), dict(UFUNCS), dict(STAND_INS)
+    tables: tuple[dict[Any, Any], ...] = (OPS, UFUNCS, STAND_INS, FUNCTIONS)
+    before = [dict(table) for table in tables]
     yield
-    for table, before in ((OPS, ops), (UFUNCS, ufuncs), (STAND_INS, stand_ins)):
-        table.clear()  # type: ignore[attr-defined]
-        table.update(before)  # type: ignore[attr-defined]
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
 
 
 def ran_as(call: Any) -> tuple[Any, list[str]]:
@@ -206,6 +212,42 @@ def test_a_composition_is_recorded_as_its_ops() -> None:
         result, ran = ran_as(lambda: ours(x, power=0.5))
     assert any("exit" in row and "magnitude" in row for row in ran)
     assert np.array_equal(result, magnitude(X, 0.5))
+
+
+def twice(x: Any) -> Any:
+    return x * FACTOR
+
+
+def head(x: Any) -> Any:
+    return x[: int(x[0])] * 1.0
+
+
+@pytest.mark.parametrize("way", ["composed", "of elements", "NumPy's", "itself"])
+def test_what_a_declared_function_reads_is_looked_into(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "composed":
+        called = alight.ops.declare(twice, lower=lambda x: x * FACTOR)
+    elif way == "of elements":
+        called = alight.ops.declare(head, lower=head)
+    elif way == "NumPy's":
+        called = alight.ops.declare(np.fix, lower=twice)
+    else:  # no op is made of calls of the program's own function
+        called = twice
+        assert alight.ops.declare(twice, body={"f": "x * 2"}) is not twice
+    plain = head if way == "of elements" else twice
+
+    @alight.jit
+    def more(x: Any) -> Any:
+        return called(x) + 1
+
+    with alight.policy(floor=0, force="cpu:generated"):
+        for factor, length in ((2.0, 5), (2.0, 9), (3.0, 9), (4.0, 7), (3.0, 9)):
+            monkeypatch.setattr(sys.modules[__name__], "FACTOR", factor)
+            given = X.copy()
+            given[0] = length
+            for _ in range(6):
+                assert np.array_equal(more(given), plain(given) + 1), (factor, length)
 
 
 def test_a_body_that_differs_from_its_function_is_not_used() -> None:
