@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 
 import alight
+from alight._core import layout_of
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import UFUNCS
 from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
+from alight._src.plan.choose import group_key
+from alight._src.plan.workload import body_size
 from alight._src.record.declared_ops import STAND_INS
 from alight._src.record.numpy_fallback import stands_for_scalar
 from alight._src.record.ufunc_calls import FUNCTIONS
@@ -267,6 +272,18 @@ def test_one_name_with_another_body_has_another_kernel() -> None:
         )
         with alight.policy(**KERNELS):
             assert np.array_equal(np.asarray(ours(alight.asarray(X))), X * factor)
+
+
+def test_one_name_with_another_body_is_counted_and_measured_anew() -> None:
+    given = layout_of(np.ones(1000))
+    sizes, keys = [], []
+    for body in ("x + 1", "exp(exp(exp(x)))"):
+        alight.ops.declare(lambda x: x + 1, body={"f": body}, name="counted", ulp=9)
+        graph = Graph((given,), (Node(OPS["counted"], (0,), (), given),), (1,))
+        sizes.append(body_size(graph, graph.nodes[0]))
+        keys.append(group_key(Group(GroupKind.LOOP, graph, given.shape)))
+    assert sizes[0] == 1 < sizes[1]
+    assert keys[0] != keys[1]
 
 
 def test_what_a_program_declared_it_may_declare_anew() -> None:
