@@ -68,8 +68,9 @@ def declare(
     -------
     callable
         What to call: `function`, if NumPy asks Arrays in it, as in all ufuncs. Other functions
-        ask nobody: what is returned stands in for them. Under ``alight run`` and ``@alight.jit``
-        calls of the function itself go there, too.
+        ask nobody: what is returned stands in for them, and is the op. Calls of the program's own
+        `function` itself stay calls of it, in every door; those of a package's that is written in
+        Python go to the op under ``alight run`` and in ``@alight.jit``.
 
     Raises
     ------

@@ -47,6 +47,11 @@ def test_ways_take_turns_and_the_quickest_laps_are_kept() -> None:
         ([1.0, 1.0, 1.0], [0.9, 0.9, 0.9], "new"),
         ([1.0, 1.0, 1.0], [0.95, 0.95, 0.95], "old"),  # hardly quicker
         ([1.0, 1.0, 1.0], [math.inf] * 3, "old"),  # could not be run
+        ([0.0, 0.0], [1e-6, 1e-6], None),  # within one tick of the clock: of no ratio
+        ([0.0, 0.0, 0.0], [1e-6, 1e-6, 1e-6], "old"),
+        ([1e-6, 1e-6, 1e-6], [0.0, 0.0, 0.0], "new"),
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], "old"),
+        ([0.0, 0.0, 0.0], [math.inf] * 3, "old"),
     ],
 )
 def test_the_way_that_is_clearly_quicker_wins(
@@ -60,6 +65,13 @@ def test_who_is_behind_may_have_all_laps() -> None:
     assert contest(rules, old=[1.0] * 4, new=[9.0] * 4).winner() is None
     assert contest(rules, old=[1.0] * 5, new=[9.0] * 5).winner() == "old"
     assert contest(rules, old=[9.0] * 2, new=[1.0] * 2).winner() == "new"
+
+
+@pytest.mark.parametrize("ratio", [math.inf, 2.0])
+def test_a_lap_within_one_tick_of_the_clock_ends_no_race(ratio: float) -> None:
+    rules = Rules(laps=3, least_laps=1, behind=ratio, ahead=ratio, out=ratio)
+    found = contest(rules, old=[0.0, 0.0], new=[5.0])
+    assert found.turn() == "new" and found.winner() is None
 
 
 def test_a_way_that_was_timed_before_needs_no_laps() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,17 @@ import numpy as np
 import pytest
 
 import alight
+from alight._core import layout_of
+from alight._src.ir.graph import Graph, GroupKind, Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import UFUNCS
 from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
+from alight._src.plan.choose import group_key
+from alight._src.plan.workload import body_size
 from alight._src.record.declared_ops import STAND_INS
+from alight._src.record.numpy_fallback import stands_for_scalar
+from alight._src.record.ufunc_calls import FUNCTIONS
 from command_line import command
 
 special = pytest.importorskip("scipy.special")
@@ -26,17 +34,21 @@ def smoothstep(x: Any) -> Any:
     return x * x * (3 - 2 * x)
 
 
+FACTOR = 2.0
+
+
 BODY = {"f": "x * x * (3 - 2 * x)"}
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     """Forget what a test declares."""
-    ops, ufuncs, stand_ins = dict(OPS), dict(UFUNCS), dict(STAND_INS)
+    tables: tuple[dict[Any, Any], ...] = (OPS, UFUNCS, STAND_INS, FUNCTIONS)
+    before = [dict(table) for table in tables]
     yield
-    for table, before in ((OPS, ops), (UFUNCS, ufuncs), (STAND_INS, stand_ins)):
-        table.clear()  # type: ignore[attr-defined]
-        table.update(before)  # type: ignore[attr-defined]
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
 
 
 def ran_as(call: Any) -> tuple[Any, list[str]]:
@@ -94,6 +106,58 @@ def test_jitted_calls_record_ufuncs_and_functions() -> None:
     np.testing.assert_allclose(logistic, special.expit(X) * 2, rtol=1e-14)
     np.testing.assert_allclose(shares, special.softmax(matrix, axis=1), rtol=1e-13)
     assert total == pytest.approx(special.logsumexp(matrix), rel=1e-14)
+
+
+OF_NO_AXES = """
+def spread(x):
+    return np.log(np.sum(np.exp(x - x.max())))
+
+spread = alight.ops.declare(spread, lower=spread)
+matrix = np.linspace(-5, 5, 900).reshape(30, 30) + 0
+
+def kinds(m):
+    found = logsumexp(m), logsumexp(m[0], axis=0), logsumexp(m, axis=(0, 1)), spread(m)
+    return [type(one) for one in found], len({one for one in found}), softmax(m[0].max())
+"""
+
+
+def test_what_has_no_axes_is_a_scalar_as_scipys_is(tmp_path: Path) -> None:
+    before = "import alight, numpy as np\nfrom scipy.special import logsumexp, softmax\n"
+    (tmp_path / "script.py").write_text(f"{before}{OF_NO_AXES}print(kinds(matrix), kinds(matrix))")
+    plain = command(tmp_path, "script.py", before=())
+    assert "float64'>, <class 'numpy.float64'>" in plain.stdout, plain.stderr
+    ours = command(tmp_path, "run", "script.py", ALIGHT_FLOOR_ALL="0",
+                   ALIGHT_FORCE="cpu:generated", ALIGHT_CALIBRATE="off")  # fmt: skip
+    assert ours.stdout == plain.stdout, ours.stderr
+
+
+@pytest.mark.parametrize("policy", [{}, {"floor": 0}, KERNELS], ids=["default", "floor", "kernels"])
+def test_what_has_no_axes_is_a_scalar_in_jitted_functions(policy: dict[str, Any]) -> None:
+    def lower(x: Any) -> Any:
+        return np.log(np.sum(np.exp(x)))
+
+    ours = alight.ops.declare(lambda x: np.log(np.sum(np.exp(x))), lower=lower, name="log_total")
+
+    @alight.jit
+    def totals(m: Any) -> Any:
+        return special.logsumexp(m), special.logsumexp(m, axis=(0, 1)), ours(m)
+
+    @alight.jit
+    def keys(m: Any) -> int:
+        return len({special.logsumexp(m): 1, special.logsumexp(m[0], axis=0): 2, ours(m[1]): 3})
+
+    matrix = np.linspace(-4, 4, 300_000).reshape(300, 1000)
+    with alight.policy(**policy):
+        for _ in range(12):
+            assert [type(one) for one in totals(matrix)] == [np.float64] * 3
+        assert keys(matrix) == 3
+
+
+def test_what_has_no_axes_stands_for_a_scalar_in_the_namespace() -> None:
+    # `alight.ops` gives the stand-in of a program's function alone: SciPy's is asked of the table.
+    with alight.policy(**KERNELS):
+        found = STAND_INS[special.logsumexp](alight.asarray(X))
+        assert stands_for_scalar(found) and stands_for_scalar(np.sum(alight.asarray(X)))
 
 
 def test_scripts_hand_declared_functions_their_arrays(tmp_path: Path) -> None:
@@ -155,6 +219,42 @@ def test_a_composition_is_recorded_as_its_ops() -> None:
     assert np.array_equal(result, magnitude(X, 0.5))
 
 
+def twice(x: Any) -> Any:
+    return x * FACTOR
+
+
+def head(x: Any) -> Any:
+    return x[: int(x[0])] * 1.0
+
+
+@pytest.mark.parametrize("way", ["composed", "of elements", "NumPy's", "itself"])
+def test_what_a_declared_function_reads_is_looked_into(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "composed":
+        called = alight.ops.declare(twice, lower=lambda x: x * FACTOR)
+    elif way == "of elements":
+        called = alight.ops.declare(head, lower=head)
+    elif way == "NumPy's":
+        called = alight.ops.declare(np.fix, lower=twice)
+    else:  # no op is made of calls of the program's own function
+        called = twice
+        assert alight.ops.declare(twice, body={"f": "x * 2"}) is not twice
+    plain = head if way == "of elements" else twice
+
+    @alight.jit
+    def more(x: Any) -> Any:
+        return called(x) + 1
+
+    with alight.policy(floor=0, force="cpu:generated"):
+        for factor, length in ((2.0, 5), (2.0, 9), (3.0, 9), (4.0, 7), (3.0, 9)):
+            monkeypatch.setattr(sys.modules[__name__], "FACTOR", factor)
+            given = X.copy()
+            given[0] = length
+            for _ in range(6):
+                assert np.array_equal(more(given), plain(given) + 1), (factor, length)
+
+
 def test_a_body_that_differs_from_its_function_is_not_used() -> None:
     ours = alight.ops.declare(smoothstep, body={"f": "x * x * (3 - 2.5 * x)"})
     with alight.policy(floor=0, force="cpu:generated"):
@@ -172,6 +272,18 @@ def test_one_name_with_another_body_has_another_kernel() -> None:
         )
         with alight.policy(**KERNELS):
             assert np.array_equal(np.asarray(ours(alight.asarray(X))), X * factor)
+
+
+def test_one_name_with_another_body_is_counted_and_measured_anew() -> None:
+    given = layout_of(np.ones(1000))
+    sizes, keys = [], []
+    for body in ("x + 1", "exp(exp(exp(x)))"):
+        alight.ops.declare(lambda x: x + 1, body={"f": body}, name="counted", ulp=9)
+        graph = Graph((given,), (Node(OPS["counted"], (0,), (), given),), (1,))
+        sizes.append(body_size(graph, graph.nodes[0]))
+        keys.append(group_key(Group(GroupKind.LOOP, graph, given.shape)))
+    assert sizes[0] == 1 < sizes[1]
+    assert keys[0] != keys[1]
 
 
 def test_what_a_program_declared_it_may_declare_anew() -> None:

@@ -89,7 +89,7 @@ class Contest(Generic[W]):
         first, *others = sorted(racing, key=self.best)
         clear = rules.behind if first is incumbent else rules.ahead
         second_seconds = min(map(self.best, others), default=math.inf)
-        if fewest < rules.laps and self.best(first) * clear >= second_seconds:
+        if fewest < rules.laps and second_seconds <= _times(clear, self.best(first)):
             return None
         if self.best(first) * rules.margin < self.best(incumbent):
             return first
@@ -97,7 +97,7 @@ class Contest(Generic[W]):
 
     def _racing(self) -> list[W]:
         """Return the ways that are not too far behind the best to have another lap."""
-        most = self.rules.out * min(map(self.best, self.seconds))
+        most = _times(self.rules.out, min(map(self.best, self.seconds)))
         return [way for way, laps in self.seconds.items() if not laps or laps[0] <= most]
 
     def run(self, ways: Mapping[W, Callable[[], float]]) -> None:
@@ -105,3 +105,9 @@ class Contest(Generic[W]):
         won."""
         while (way := self.turn()) is not None and self.winner() is None:
             self.lap(way, ways[way]())
+
+
+def _times(ratio: float, seconds: float) -> float:
+    """Return so many times the seconds of a lap; of one within a tick of the clock, which tells of
+    no ratio, infinitely many."""
+    return ratio * seconds if seconds else math.inf

@@ -103,7 +103,9 @@ def _softmax(x: Any, axis: Any = None) -> Any:
     return shifted / np.sum(shifted, axis=axis, keepdims=True)
 
 
-# As many as are largest are left out of the sum, which is small then, and its logarithm exact.
+# As many as are largest are left out of the sum, which is small then, and its logarithm exact. The
+# addition comes last: of what has no axes NumPy gives a scalar there, as SciPy does, and arrays of
+# `squeeze` and `where`.
 @_composition("logsumexp", 8)
 def _logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: Any = False) -> Any:
     if not _is_real(a) or b is not None or type(keepdims) is not bool:
@@ -115,7 +117,7 @@ def _logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: Any = False) -
         rest = np.where(largest, 0, np.exp(a - most))
         count = np.sum(largest, axis=axis, keepdims=True, dtype=a.dtype)
         rest = np.sum(rest, axis=axis, keepdims=True)
-        if not keepdims:
-            most, count, rest = (np.squeeze(item, axis=axis) for item in (most, count, rest))
-        found = np.log1p(rest / count) + np.log(count) + most
-        return np.where(np.isfinite(most), found, most)
+        above = np.log1p(rest / count) + np.log(count)
+        if keepdims:
+            return np.where(count == 0, most, above + most)  # laid out as SciPy's, by a `where`
+        return np.squeeze(above, axis=axis) + np.squeeze(most, axis=axis)

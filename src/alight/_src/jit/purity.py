@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.ir.op_table import OPS, Kind
+from alight._src.ir.op_table import OPS, Kind, Op, Origin
 from alight._src.jit.bytecode import Step, Steps, instructions, lines
 from alight._src.jit.code_origin import installed
 from alight._src.record.declared_ops import STAND_INS, adopt_all
@@ -364,7 +364,11 @@ class _Proving:
 
     def admit(self, value: Any, name: str, where: str) -> None:
         """Check what a name stands for."""
-        known = id(value) in _pure_callables() or _is_declared(value)
+        op = _declared(value)
+        if op is not None and op.origin is Origin.PROGRAM and op.lower is not None:
+            self.admit(op.lower, f"what {name} is composed of", where)
+            return
+        known = op is not None or id(value) in _pure_callables()
         if known or type(value) is not FunctionType:  # others are looked into
             self.lengths = self.lengths or not _follows_shapes(value, known)
         if known or _constant(value) or isinstance(value, np.ufunc):
@@ -390,12 +394,26 @@ class _Proving:
         raise _NotProven(f"{where}: {name} is a {type(value).__name__} not known to be pure")
 
 
-def _is_declared(value: Any) -> bool:
-    """Tell whether a function is an op of the table, or stands in for one: a declaration promises
-    that it computes, and does no more."""
+def _declared(value: Any) -> Op | None:
+    """Return the op that calls of a function go to: a declaration of alight's, or a body, promises
+    that it computes, and does no more. A function of the program's own is called itself."""
     if type(value) is FunctionType:
         adopt_all()
-    return any(value is one for pair in STAND_INS.items() for one in pair)
+    if hasattr(value, "_implementation"):  # a function of NumPy's, which asks its arguments
+        return _op_of(value)
+    for function, made in list(STAND_INS.items()):
+        if value is made or (value is function and _is_installed(function)):
+            return _op_of(function)
+    return None
+
+
+def _op_of(function: Any) -> Op | None:
+    return next((op for op in list(OPS.values()) if op.reference is function), None)
+
+
+def _is_installed(function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    return isinstance(code, CodeType) and code.co_filename.startswith(installed())
 
 
 def _follows_shapes(value: Any, known: bool) -> bool:

@@ -239,7 +239,7 @@ def group_key(group: Group) -> str:
     graph = group.graph
     text = [group.kind.value, *(_described(layout) for layout in graph.inputs)]
     for node in graph.nodes:
-        text.append(f"{node.op.name}{node.operands}{node.attrs}{_described(node.layout)}")
+        text.append(f"{node.op.key}{node.operands}{node.attrs}{_described(node.layout)}")
     text.append(str(graph.outputs))
     return short("|".join(text).encode())
 

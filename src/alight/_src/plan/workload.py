@@ -91,7 +91,7 @@ BODIES: dict[str, tuple[int, tuple[int, ...]]] = {}
 
 @lru_cache(maxsize=4096)
 def _body(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, tuple[int, ...]]:
-    key = f"{op.name} {' '.join(map(dtype_name, (*operands, result)))}"
+    key = f"{op.key} {' '.join(map(dtype_name, (*operands, result)))}"
     found = BODIES.get(key)
     if found is None:
         found = BODIES[key] = _counted(op, operands, result)
