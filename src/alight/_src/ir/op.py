@@ -112,7 +112,7 @@ class Op:
         *("against", "body", "bound", "called", "combine", "finish", "flags", "flops", "key"),
         *("kind", "lower", "name", "nin", "nout", "origin", "plane_loss", "plane_ulp", "raises"),
         *("reference", "reference_ulp", "resolve", "same", "signs", "special", "ulp", "unheard"),
-        *("warns", "weak"),
+        *("__weakref__", "warns", "weak"),
     )
 
     def __init__(
