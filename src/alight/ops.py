@@ -93,7 +93,7 @@ def declare(
     adopt_all()  # what alight has for packages that are imported counts as declared
     if not callable(function) or isinstance(function, type):
         raise _bad(function, "it is no function", "give a ufunc or a function of arrays")
-    called = name or getattr(function, "__name__", "")
+    called: str = name or getattr(function, "__name__", "")
     with _declaring:
         _replaced(function, called)
     if (body is None) == (lower is None):
