@@ -80,7 +80,7 @@ class Support:
         gap that planning knows of.
     verified : bool, default True
         Whether an elementwise op is used only once it has matched NumPy on the device; not so where
-        the host's own code computes it.
+        the host's own code computes it. What a program declared is compared in any case.
     library : frozenset of str or None, optional
         The ops that the implementation of that name has; None: all.
     calls : frozenset of str, optional

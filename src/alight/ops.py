@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, TypeVar
 
+from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
+from alight._src.fp_warnings.filters import unheard
 from alight._src.ir.body import choose, operands_named, typed
 from alight._src.ir.op import NUMPY_ULP
-from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, Origin
-from alight._src.ir.op_table import declare as declare_op
+from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, Origin, enter
 from alight._src.record.declared_ops import STAND_INS, adopt, adopt_all
 from alight._src.record.pending import native
 from alight._src.record.ufunc_calls import FUNCTIONS
 
 __all__ = ["declare"]
+
+_declaring = renewed(globals(), "_declaring", threading.RLock)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 # Where a function of Python's own is tried out: dtypes whose bodies are chosen apart.
@@ -91,20 +94,9 @@ def declare(
     adopt_all()  # what alight has for packages that are imported counts as declared
     if not callable(function) or isinstance(function, type):
         raise _bad(function, "it is no function", "give a ufunc or a function of arrays")
-    called = name or getattr(function, "__name__", "")
-    # What the program itself declared it may declare anew: a cell of a notebook is run again.
-    earlier = [
-        op
-        for op in OPS.values()
-        if op.origin is Origin.PROGRAM and (op.reference is function or op.name == called)
-    ]
-    known = isinstance(function, np.ufunc) and function in UFUNCS
-    known = known or function in FUNCTIONS or function in STAND_INS
-    if known and not any(op.reference is function for op in earlier):
-        raise _bad(function, "it is an op already", "call it, or declare a function of your own")
-    if not called or (called in OPS and OPS[called] not in earlier):
-        why = f"the name {called!r} is another op's" if called else "it has no name"
-        raise _bad(function, why, "give one with name=")
+    called: str = name or getattr(function, "__name__", "")
+    with _declaring:
+        _replaced(function, called)
     if (body is None) == (lower is None):
         why = "neither a body nor a lower is given" if body is None else "both are given"
         raise _bad(function, why, "give body=, or lower= for what is composed of other ops")
@@ -128,14 +120,39 @@ def declare(
             fields |= {"nin": _operands(function, body), "resolve": _resolver(function)}
         else:
             fields |= {"nin": function.nin, "nout": function.nout}
-        _check_body(function, Op(called, kind, function, **fields))
-    for op in earlier:
-        del OPS[op.name]
-        for table in (UFUNCS, FUNCTIONS, STAND_INS):
-            table.pop(op.reference, None)
-    op = declare_op(called, kind, function, **fields)
-    adopt(op)
-    return STAND_INS.get(function, function)  # type: ignore[return-value]
+    op = Op(called, kind, function, **fields)
+    if lower is None:
+        _check_body(function, op)
+    with _declaring:
+        earlier = _replaced(function, called)  # once more: another thread may have declared it
+        enter(op)
+        adopt(op)
+        for one in earlier:
+            if one.name != called:
+                del OPS[one.name]
+            if one.reference is not function:
+                for table in (UFUNCS, FUNCTIONS, STAND_INS):
+                    table.pop(one.reference, None)
+        return STAND_INS.get(function, function)  # type: ignore[return-value]
+
+
+def _replaced(function: Any, called: str) -> list[Op]:
+    """Return the ops in whose place a function of that name comes: what the program declared it
+    may declare anew, as a cell of a notebook is run again. Raise ValueError where it cannot."""
+    earlier = [
+        op
+        for op in list(OPS.values())
+        if op.origin is Origin.PROGRAM and (op.reference is function or op.name == called)
+    ]
+    known = isinstance(function, np.ufunc) and function in UFUNCS
+    known = known or function in FUNCTIONS or function in STAND_INS
+    if known and not any(op.reference is function for op in earlier):
+        raise _bad(function, "it is an op already", "call it, or declare a function of your own")
+    there = OPS.get(called)
+    if not called or (there is not None and there.origin is not Origin.PROGRAM):
+        why = f"the name {called!r} is another op's" if called else "it has no name"
+        raise _bad(function, why, "give one with name=")
+    return earlier
 
 
 def _bad(function: Any, why: str, fix: str) -> ValueError:
@@ -152,7 +169,7 @@ def _operands(function: Any, body: str | Mapping[str, str]) -> int:
     except failures(TypeError):
         raise _bad(
             function,
-            f"its body has {count} operands and {function.__name__} takes others",
+            f"its body has {count} operands and the function takes others",
             "name as many of x, y and z in the body as the function has arguments",
         ) from None
     except failures(ValueError):
@@ -163,19 +180,32 @@ def _operands(function: Any, body: str | Mapping[str, str]) -> int:
 
 
 def _resolver(function: Any) -> Callable[..., tuple[np.dtype[Any], ...]]:
-    """Return what gives the dtypes of operands and result of a function that has no loops: the
-    operands' common one, and that of what it makes of it."""
+    """Return what gives the dtypes of operands and result of a function that has no loops: where
+    the operands have one dtype, that and the dtype of what the function makes of it.
 
-    @cache
-    def of_one(common: np.dtype[Any], count: int) -> np.dtype[Any]:
-        with np.errstate(all="ignore"):
-            found: np.dtype[Any] = np.asarray(function(*[np.ones(1, common)] * count)).dtype
-        return found
+    What it does with several nobody but the function knows: it may cast at any step, or never. Of
+    Python's numbers it may compute before an array comes to it, in double or with whole numbers
+    that have no end; these are taken where that is what the op computes in.
+    """
 
     def resolve(operands: Any) -> tuple[np.dtype[Any], ...]:
-        # result_type takes a value where recording has the type of a Python scalar
-        common = np.result_type(*(o() if isinstance(o, type) else o for o in operands))
-        return (*[common] * len(operands), of_one(common, len(operands)))
+        dtypes = [o for o in operands if not isinstance(o, type)]
+        common = dtypes[0]
+        for one in operands:
+            if isinstance(one, type):
+                same = common.kind in "fc" and np.result_type(common, np.dtype(one)) == common
+            else:
+                same = one == common and one.num == common.num
+            if not same:
+                raise TypeError(f"{one} beside {common}: the function knows what comes of both")
+        try:
+            with unheard():
+                found = np.asarray(function(*[np.ones(2, common) for _ in operands]))
+        except failures() as error:  # ones are none of the program's
+            raise TypeError(f"the function makes nothing of ones of {common}") from error
+        if found.shape != (2,):
+            raise TypeError(f"the function makes {found.shape} of (2,) elements")
+        return (*[common] * len(operands), found.dtype)
 
     return resolve
 

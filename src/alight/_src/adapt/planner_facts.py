@@ -16,7 +16,7 @@ from alight._src.base.at_exit import when_over
 from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
-from alight._src.ir.op import Kind
+from alight._src.ir.op import Kind, Origin
 from alight._src.store import default_store, digest
 from alight.backends import registry
 
@@ -219,7 +219,9 @@ def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -
     for node in graph.nodes:
         dtypes = *[graph.layouts[number].dtype for number in node.operands], node.layout.dtype
         reason = gap(dialect, node.op, dtypes) if dialect is not None else None
-        if reason is None and verified and support.verified and node.op.kind is Kind.ELEMENTWISE:
+        # Of what the program declared no test of ours speaks for a device's code, whoever makes it.
+        asked = support.verified or node.op.origin is Origin.PROGRAM
+        if reason is None and verified and asked and node.op.kind is Kind.ELEMENTWISE:
             reason = doubt(where, node.op, dtypes, node.attr("output", 0), ask)
         if reason is not None:
             return reason

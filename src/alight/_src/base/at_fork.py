@@ -2,6 +2,7 @@
 
 Locks are taken in one order: who has one asks for none that stands before it.
 
+    ops._declaring           a program's op comes into the table
     border._turn             packages' containers get their Arrays back
     residency.LOCK           plans run, devices are driven, and finalizers run in between
     Turn                     to write at once into storages, by their addresses

@@ -112,7 +112,7 @@ class Op:
         *("against", "body", "bound", "called", "combine", "finish", "flags", "flops", "key"),
         *("kind", "lower", "name", "nin", "nout", "origin", "plane_loss", "plane_ulp", "raises"),
         *("reference", "reference_ulp", "resolve", "same", "signs", "special", "ulp", "unheard"),
-        *("warns", "weak"),
+        *("__weakref__", "warns", "weak"),
     )
 
     def __init__(
@@ -236,7 +236,13 @@ def declare(name: str, kind: Kind, reference: Callable[..., Any], **fields: Any)
     if kind is Kind.ELEMENTWISE and isinstance(reference, np.ufunc):
         fields.setdefault("nin", reference.nin)
         fields.setdefault("nout", reference.nout)
-    op = OPS[name] = Op(name, kind, reference, **fields)
-    if isinstance(reference, np.ufunc):
-        UFUNCS[reference] = op
+    op = Op(name, kind, reference, **fields)
+    enter(op)
     return op
+
+
+def enter(op: Op) -> None:
+    """Put an op into the table, in the place of another of its name or ufunc."""
+    OPS[op.name] = op
+    if isinstance(op.reference, np.ufunc):
+        UFUNCS[op.reference] = op

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from alight._src.base.originals import np
 from alight._src.ir import table_elementwise, table_random, table_reduction, table_structure
-from alight._src.ir.op import OPS, UFUNCS, Dtype, Kind, Op, Origin, Warns, declare
+from alight._src.ir.op import OPS, UFUNCS, Dtype, Kind, Op, Origin, Warns, declare, enter
 
 if TYPE_CHECKING:
     from alight._src.ir.body import Expr
 
 __all__ = [
     "OPS", "TABLES", "UFUNCS", "Dtype", "Kind", "Op", "Origin", "Warns", "bring_tables", "declare",
-    "loop_dtypes", "op_of", "trees",
+    "enter", "loop_dtypes", "op_of", "trees",
 ]  # fmt: skip
 
 # The order matters: every binary ufunc of the first table gets its reduce in the second.

@@ -478,7 +478,7 @@ def _every_op(dtype: str) -> Sequence[str]:
     """Return the elementwise ops that NumPy has a loop of this dtype for, used ones first."""
     wanted = np.dtype(dtype)
     found = [] if wanted.kind == "c" else ["cast"]
-    for op in OPS.values():
+    for op in list(OPS.values()):
         if op.kind is not Kind.ELEMENTWISE or op.nout != 1 or op.nin > 2:
             continue
         if isinstance(op.reference, np.ufunc) and op.name not in ("ldexp", "isnat"):

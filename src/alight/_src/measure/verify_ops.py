@@ -1,13 +1,16 @@
 """An elementwise op is used on a device once it has matched NumPy there, on every special value.
 
 It is asked when a plan first wants the op on these dtypes. The verdict is kept in the store for the
-device, its driver and our code as they are; what failed is a gap that says how.
+device, its driver and our code as they are; what failed is a gap that says how. Of an op that the
+program declared it is kept in this process, for that declaration: its function may be another in
+the next.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from alight._core import Data, layout_of, make_layout
 from alight._src.base.cache_registry import Cache, register
@@ -17,7 +20,7 @@ from alight._src.base.shortage import is_shortage
 from alight._src.fp_warnings.filters import unheard
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
-from alight._src.ir.op_table import Op
+from alight._src.ir.op_table import Op, Origin
 from alight._src.log.decisions import LOG
 from alight._src.measure.profiles import code_fingerprint
 from alight._src.store import default_store, digest
@@ -37,28 +40,26 @@ _RANDOM = 4096
 # NumPy picks one of two equal zeros by how it happens to vectorise.
 _TIES = frozenset(("maximum", "minimum", "fmax", "fmin", "clip"))
 
-_known: dict[tuple[Any, ...], str] = {}  # "" for what matched
+_Dtypes = tuple[np.dtype[Any], ...]
+
+# By op, and then by device, dtypes and output; "" for what matched. An op that is declared anew is
+# let go of with its verdicts.
+_known: WeakKeyDictionary[Op, dict[tuple[str, _Dtypes, int], str]] = WeakKeyDictionary()
 _documents: dict[str, dict[str, str]] = {}
 register(Cache.VERIFIED_OPS, _known.clear)
 register(Cache.VERIFIED_OPS, _documents.clear)
 
 
-def doubt(
-    where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: int, ask: bool = True
-) -> str | None:
+def doubt(where: Device, op: Op, dtypes: _Dtypes, output: int, ask: bool = True) -> str | None:
     """Return why an op on these dtypes (operands, then the result) is not used on a device, or
     None where it matched NumPy. Without ``ask`` what nobody compared yet is no doubt."""
-    key = where.id, op, dtypes, output
-    found = _known.get(key)
+    known = _known.get(op)
+    if known is None:
+        known = _known.setdefault(op, {})
+    key = where.id, dtypes, output
+    found = known.get(key)
     if found is None:
-        kept = _documents.get(where.id)
-        here = Path(__file__).stat()  # another way to compare is another verdict
-        place = digest([code_fingerprint(where), here.st_size, here.st_mtime_ns], KIND)
-        store = default_store()
-        if kept is None:
-            kept = _documents[where.id] = dict((store.read(KIND, place) or {}).get("ops", {}))
-        name = f"{op.key} {' '.join(dtype.name for dtype in dtypes)} {output}"
-        found = kept.get(name)
+        found = None if op.origin is Origin.PROGRAM else _kept(where, op, dtypes, output)
         if found is None:
             if not ask:
                 return None
@@ -70,30 +71,64 @@ def doubt(
                 if is_shortage(error):
                     return f"{type(error).__name__}: {error}"
                 raise
-            kept[name] = found
-            store.write(KIND, place, {"ops": kept}, merge=_merged)
+            if op.origin is not Origin.PROGRAM:
+                _keep(where, op, dtypes, output, found)
             if found:
                 LOG.fallback(f"{op.name} on {where.id}", found, None)
-        _known[key] = found
+        known[key] = found
     return found or None
+
+
+def _kept(where: Device, op: Op, dtypes: _Dtypes, output: int) -> str | None:
+    """Return the verdict that the store has, or None."""
+    kept = _documents.get(where.id)
+    if kept is None:
+        document = default_store().read(KIND, _place(where)) or {}
+        kept = _documents[where.id] = dict(document.get("ops", {}))
+    return kept.get(_name(op, dtypes, output))
+
+
+def _keep(where: Device, op: Op, dtypes: _Dtypes, output: int, verdict: str) -> None:
+    kept = _documents.setdefault(where.id, {})
+    kept[_name(op, dtypes, output)] = verdict
+    default_store().write(KIND, _place(where), {"ops": kept}, merge=_merged)
+
+
+def _place(where: Device) -> str:
+    here = Path(__file__).stat()  # another way to compare is another verdict
+    return digest([code_fingerprint(where), here.st_size, here.st_mtime_ns], KIND)
+
+
+def _name(op: Op, dtypes: _Dtypes, output: int) -> str:
+    return f"{op.key} {' '.join(dtype.name for dtype in dtypes)} {output}"
 
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {"ops": {**old.get("ops", {}), **new["ops"]}}
 
 
-def _compared(where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: int) -> str:
+def _compared(where: Device, op: Op, dtypes: _Dtypes, output: int) -> str:
     with unheard():  # these are no operands of the program's
         return _verdict(where, op, dtypes, output)
 
 
-def _verdict(where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: int) -> str:
+def _verdict(where: Device, op: Op, dtypes: _Dtypes, output: int) -> str:
     operands = _operands(op, dtypes[:-1])
     attrs: tuple[tuple[str, Any], ...] = (("output", output),) if op.nout > 1 else ()
     if op.name == "cast":
         attrs = (("dtype", dtypes[-1]),)
-    expected = op.reference(*operands, **{k: v for k, v in attrs if k != "output"})
-    expected = np.asarray(expected[output] if op.nout > 1 else expected)
+    try:
+        expected = op.reference(*operands, **{k: v for k, v in attrs if k != "output"})
+        expected = np.asarray(expected[output] if op.nout > 1 else expected)
+    except failures() as error:
+        if op.origin is not Origin.PROGRAM or is_shortage(error):
+            raise
+        return _refused(op, error)
+    if expected.shape != operands[0].shape or expected.dtype != dtypes[-1]:
+        return (
+            f"{op.name} of {operands[0].shape} elements has the shape {expected.shape} and dtype "
+            f"{expected.dtype}, where {operands[0].shape} and {dtypes[-1]} were recorded"
+        )
     layout = make_layout(dtypes[-1], expected.shape)
     node = Node(op, tuple(range(len(operands))), attrs, layout)
     graph = Graph(tuple(map(layout_of, operands)), (node,), (len(operands),))
@@ -107,7 +142,12 @@ def _verdict(where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: i
         if is_shortage(error):
             raise
         return f"{op.name} failed on {where.id}: {type(error).__name__}: {error}"
-    differs = _differs(op, operands, actual, expected)
+    try:
+        differs = _differs(op, operands, actual, expected)
+    except failures() as error:  # out of reference_ulp
+        if op.origin is not Origin.PROGRAM or is_shortage(error):
+            raise
+        return _refused(op, error)
     wrong = np.flatnonzero(differs & ~_open(op, operands, dtypes[-1]))
     if not len(wrong):
         return ""
@@ -117,6 +157,12 @@ def _verdict(where: Device, op: Op, dtypes: tuple[np.dtype[Any], ...], output: i
         f"{op.name}({given}) of {dtypes[0].name} was {actual[first].item()!r} on {where.id} where "
         f"NumPy has {expected[first].item()!r}; {len(wrong)} of {len(expected)} values differ"
     )
+
+
+def _refused(op: Op, error: BaseException) -> str:
+    """Word an error of a program's function: the values are none of the program's, and it may
+    refuse them."""
+    return f"{op.name} of values to compare it on failed: {type(error).__name__}: {error}"
 
 
 def _run(where: Device, group: Group, arrays: list[Array]) -> Array:
@@ -139,7 +185,7 @@ def _run(where: Device, group: Group, arrays: list[Array]) -> Array:
     return result
 
 
-def _operands(op: Op, dtypes: tuple[np.dtype[Any], ...]) -> list[Array]:
+def _operands(op: Op, dtypes: _Dtypes) -> list[Array]:
     """Return operands that hold every tuple of special values, and random ones."""
     grids = np.meshgrid(*(_special(dtype, len(dtypes) > 2) for dtype in dtypes), indexing="ij")
     generator = np.random.default_rng(1)

@@ -17,7 +17,7 @@ from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.op_table import OPS, Kind, Op, bring_tables
 from alight._src.record.numpy_fallback import arrays_in, exit_to_numpy, outgrow, run_in_numpy
-from alight._src.record.pending import elementwise
+from alight._src.record.pending import elementwise, resolve
 from alight._src.record.structural_calls import implements
 from alight._src.record.tracebacks import public
 from alight._src.record.ufunc_calls import FUNCTIONS, make, operands_of, small
@@ -32,14 +32,15 @@ def adopt_all() -> None:
     """Adopt what the table has by now: packages that the program has imported bring more."""
     bring_tables()
     for op in list(OPS.values()):
-        if op.kind is Kind.COMPOSITION:
+        known = op.reference in STAND_INS or op.reference in FUNCTIONS
+        if op.kind is Kind.COMPOSITION and not known:
             adopt(op)
 
 
 def adopt(op: Op) -> None:
-    """Have calls of what an op is declared for record it."""
+    """Have calls of what an op is declared for record it, in the place of an op before it."""
     function: Any = op.reference
-    if isinstance(function, np.ufunc) or function in STAND_INS or function in FUNCTIONS:
+    if isinstance(function, np.ufunc):
         return
     call = _composition(op) if op.kind is Kind.COMPOSITION else _elementwise(op)
     if hasattr(function, "_implementation"):  # NumPy asks the classes of its arguments
@@ -63,7 +64,7 @@ def _elementwise(op: Op) -> Callable[..., Any]:
             return run_in_numpy(op.reference, args, kwargs)
         values = None
         operands = None if kwargs or len(args) != op.nin else operands_of(args)
-        if operands is not None and any(isinstance(item, Value) for item in operands):
+        if operands is not None and _is_known(op, operands):
             try:
                 values = elementwise(op, operands)
             except failures(OverflowError, TypeError, ValueError):
@@ -71,6 +72,16 @@ def _elementwise(op: Op) -> Callable[..., Any]:
         return exit_to_numpy(op.reference, args, kwargs) if values is None else make(values[0])
 
     return call
+
+
+def _is_known(op: Op, operands: list[Any]) -> bool:
+    """Tell whether dtypes and layout are known of what a function makes of operands."""
+    if not any(isinstance(item, Value) for item in operands):
+        return False
+    try:
+        return resolve(op, operands) is not None
+    except failures():  # it was asked about arrays that stand in for these, and may refuse them
+        return False
 
 
 def composed(op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
