@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from alight._src.base.at_fork import renewed
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import unheard
@@ -17,6 +18,7 @@ from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, Origin, enter
 from alight._src.record.declared_ops import STAND_INS, adopt, adopt_all
 from alight._src.record.pending import native
 from alight._src.record.ufunc_calls import FUNCTIONS
+from alight._src.run import residency
 
 __all__ = ["declare"]
 
@@ -94,7 +96,7 @@ def declare(
     adopt_all()  # what alight has for packages that are imported counts as declared
     if not callable(function) or isinstance(function, type):
         raise _bad(function, "it is no function", "give a ufunc or a function of arrays")
-    called: str = name or getattr(function, "__name__", "")
+    called = name or str(getattr(function, "__name__", ""))
     with _declaring:
         _replaced(function, called)
     if (body is None) == (lower is None):
@@ -133,7 +135,11 @@ def declare(
             if one.reference is not function:
                 for table in (UFUNCS, FUNCTIONS, STAND_INS):
                     table.pop(one.reference, None)
-        return STAND_INS.get(function, function)  # type: ignore[return-value]
+        ours = STAND_INS.get(function, function)
+    if earlier:
+        with residency.LOCK:  # no plan is made meanwhile
+            forget(Cache.OPS)  # or their functions would stay, with all that these hold
+    return ours  # type: ignore[return-value]
 
 
 def _replaced(function: Any, called: str) -> list[Op]:

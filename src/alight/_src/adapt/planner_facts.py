@@ -16,7 +16,7 @@ from alight._src.base.at_exit import when_over
 from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
-from alight._src.ir.op import Kind, Origin
+from alight._src.ir.op import Kind, Op, Origin
 from alight._src.store import default_store, digest
 from alight.backends import registry
 
@@ -45,6 +45,18 @@ __all__ = [
 
 _profiles: dict[str, Profile | None] = {}
 register(Cache.PROFILES, _profiles.clear)
+
+
+def _let_ops_go() -> None:
+    """Forget what ops of the program's were estimated to take."""
+    for profile in tuple(_profiles.values()):
+        for rates in () if profile is None else profile.rates.values():
+            for key in list(rates.nodes):
+                if any([isinstance(o, Op) and o.origin is Origin.PROGRAM for o in key]):
+                    rates.nodes.pop(key, None)
+
+
+register(Cache.OPS, _let_ops_go)
 
 
 def profile_of(device: Device) -> Profile | None:

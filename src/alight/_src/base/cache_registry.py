@@ -17,6 +17,7 @@ class Cache(Enum):
     """Something that is kept. New ones get a line here, one in `RESTS_ON`, and register a reset."""
 
     SETTINGS = auto()  # the settings file and the environment, as read
+    OPS = auto()  # what was learned of ops, by these: it keeps those that a program declared anew
     RECALLED_DEVICES = auto()  # devices that were calibrated here
     VERIFIED_OPS = auto()  # which ops match NumPy on which device
     PROFILES = auto()  # profiles of devices, and what earlier processes counted for predictions
@@ -31,6 +32,7 @@ class Cache(Enum):
 
 RESTS_ON: dict[Cache, tuple[Cache, ...]] = {
     Cache.SETTINGS: (),
+    Cache.OPS: (),
     Cache.RECALLED_DEVICES: (Cache.SETTINGS,),
     Cache.VERIFIED_OPS: (Cache.SETTINGS,),
     Cache.PROFILES: (Cache.SETTINGS,),
@@ -39,6 +41,7 @@ RESTS_ON: dict[Cache, tuple[Cache, ...]] = {
     Cache.KERNELS_LOST: (Cache.PROFILES,),
     Cache.TIMINGS: (Cache.PROFILES,),
     Cache.PLANS: (
+        Cache.OPS,
         *(Cache.RECALLED_DEVICES, Cache.VERIFIED_OPS),
         *(Cache.PROFILES, Cache.KERNELS_LOST, Cache.TIMINGS),
     ),

@@ -13,6 +13,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.originals import np
 from alight._src.ir import table_elementwise, table_random, table_reduction, table_structure
 from alight._src.ir.op import OPS, UFUNCS, Dtype, Kind, Op, Origin, Warns, declare, enter
@@ -74,6 +75,9 @@ def _loop_dtypes(op: Op, *operands: Any) -> tuple[Dtype, ...]:
         )
     resolved: tuple[Dtype, ...] = reference.resolve_dtypes((*wanted, *[None] * reference.nout))
     return resolved
+
+
+register(Cache.OPS, _loop_dtypes.cache_clear)
 
 
 def trees(op: Op, operands: Sequence[Dtype], result: Dtype) -> tuple[Expr, ...] | None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from alight._src.base.cache_registry import Cache, register
 from alight._src.ir.body import operations, part_of, width_of
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
@@ -96,6 +97,9 @@ def _body(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, tupl
     if found is None:
         found = BODIES[key] = _counted(op, operands, result)
     return found
+
+
+register(Cache.OPS, _body.cache_clear)
 
 
 def _counted(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, tuple[int, ...]]:

@@ -27,6 +27,7 @@ from alight._core import (
 )
 from alight._src.adapt.record_floor import settle_floor
 from alight._src.base import package
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import at_the_call, collected
@@ -62,6 +63,7 @@ manners = Manners()
 # and starting over costs one round of asking NumPy.
 _KEPT = 1 << 14
 _memo: dict[Any, Any] = {}
+register(Cache.OPS, _memo.clear)
 
 
 def native(dtype: np.dtype[Any]) -> bool:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.originals import ndarray_method, np
 from alight._src.fp_warnings.errstate import categories_of
@@ -340,6 +341,9 @@ def _calm(op: Op, dtypes: tuple[np.dtype[Any], ...]) -> float | None:
             continue
         return number
     return None
+
+
+register(Cache.OPS, _calm.cache_clear)
 
 
 def _masked(mask: Value, item: Any, dtype: np.dtype[Any], calm: float) -> Value:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from alight._src.base.cache_registry import Cache, register
 from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, nest
 from alight._src.ir.body import COMPLEX, FLOATS, TYPES, choose
 from alight._src.ir.graph import GroupKind, reduced_axes
@@ -86,6 +87,9 @@ def _gap(op: Op, dtypes: tuple[Any, ...]) -> str | None:
         if choose(op.body, names) is None:
             return f"{op.name} {names[0]}: no body for this dtype"
     return None
+
+
+register(Cache.OPS, _gap.cache_clear)
 
 
 def unsupported(group: Group) -> str | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from alight._src.base.cache_registry import Cache, register
 from alight._src.codegen.common.dialects import Dialect
 from alight._src.codegen.common.gaps import check, supports, unsupported
 from alight._src.codegen.common.loops import nest
@@ -308,6 +309,9 @@ def gap(dialect: Dialect, op: Op, dtypes: tuple[Any, ...]) -> str | None:
     if op.name in dialect.gaps:
         return f"{op.name} {names[0]}: {dialect.gaps[op.name]}"
     return None
+
+
+register(Cache.OPS, gap.cache_clear)
 
 
 def _unprinted(op: Op, result: str) -> str | None:

@@ -12,6 +12,7 @@ from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.originals import np
 from alight._src.codegen.common.phases import phases
 from alight._src.codegen.common.source import Grid, Statements, group_gap
@@ -289,6 +290,9 @@ def _printed(op: Op, dtypes: tuple[np.dtype[Any], ...], output: int) -> int:
     code.seldom = "seldom"
     code.evaluate(found[output], [f"x{i}" for i in range(len(dtypes) - 1)])
     return len(code.lines)
+
+
+register(Cache.OPS, _printed.cache_clear)
 
 
 def _held_registers(group: Group, shape: Nest) -> int:
