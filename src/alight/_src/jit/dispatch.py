@@ -41,10 +41,12 @@ from alight._src.jit.function_states import EXACT_KINDS, Learned, States
 from alight._src.jit.globals_rewrite import inside
 from alight._src.jit.guard_entries import direct_entry
 from alight._src.jit.guarding import Answering, Missed, kernels_there
+from alight._src.jit.held_locks import holds_locks
 from alight._src.jit.host_call import Hosted, kinds_of
 from alight._src.jit.host_program import HostProgram, NothingWritten
 from alight._src.jit.numpy_generators import writes_into_arrays
 from alight._src.jit.purity import declare_pure, prove
+from alight._src.jit.reachability import Reach
 from alight._src.jit.scope import as_jitted, running
 from alight._src.jit.specialization import PLANNING_SHARE, Bits
 from alight._src.jit.trace import Trace, make_program
@@ -273,8 +275,7 @@ class Dispatching(Answering):
         leases = Leases()
         proven = missed is not None and missed.learned.proof.pure
         given, keywords = leases.take(args, kwargs, None if proven else self.__wrapped__)
-        if leases.reach is not None and writes_into_arrays(leases.reach):
-            why = "generators of NumPy's own write into its arrays"
+        if leases.reach is not None and (why := _left_to_numpy(leases.reach)) is not None:
             LOG.demotion(f"jit {self.__qualname__}", why, self._place)
             if missed is not None:
                 missed.specialization.came(Event.NOT_KEPT)
@@ -361,6 +362,13 @@ def _below_floor(args: tuple[Any, ...]) -> bool:
     """Tell whether arguments are small arrays and nothing else."""
     small = [type(item) is np.ndarray and item.size < record_floor() for item in args]
     return bool(args) and all(small)
+
+
+def _left_to_numpy(reach: Reach) -> str | None:
+    """Return why what a body reaches is written by NumPy alone, None where it is not."""
+    if writes_into_arrays(reach):
+        return "generators of NumPy's own write into its arrays"
+    return "it holds a lock while it writes" if holds_locks(reach) else None
 
 
 def choice_is_open() -> bool:
