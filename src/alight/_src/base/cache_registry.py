@@ -32,7 +32,7 @@ class Cache(Enum):
 
 RESTS_ON: dict[Cache, tuple[Cache, ...]] = {
     Cache.SETTINGS: (),
-    Cache.OPS: (),
+    Cache.OPS: (Cache.SETTINGS,),
     Cache.RECALLED_DEVICES: (Cache.SETTINGS,),
     Cache.VERIFIED_OPS: (Cache.SETTINGS,),
     Cache.PROFILES: (Cache.SETTINGS,),
