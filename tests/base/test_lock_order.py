@@ -17,7 +17,7 @@ from lock_order import LOCKS, ORDER, followed
 
 SOURCE = Path(alight.__file__).parent
 # Nobody waits for these.
-NOT_WAITED_FOR = {"threads", "guarding"}
+NOT_WAITED_FOR = {"guarding"}
 _MADE = re.compile(r"threading\.(?:R?Lock|Condition)\b|[ (]R?Lock\(\)|allocate_lock\(\)")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import _thread
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
@@ -13,7 +13,7 @@ from alight._src.jit.reachability import Reach
 __all__ = ["holds_locks"]
 
 # Conditions, semaphores and events have one of these inside.
-_LOCKS: Any = (type(threading.Lock()), type(threading.RLock()))
+_LOCKS: Any = (_thread.LockType, _thread.RLock)
 # Python 3.11 to 3.13, and 3.14, which has the second for other things, too.
 _WITH = frozenset(("BEFORE_WITH", "LOAD_SPECIAL"))
 
