@@ -416,8 +416,8 @@ def test_help_and_doctor_go_on_where_a_setting_is_bad(tmp_path: Path) -> None:
     assert "Commands:" in printed(tmp_path, "--help", **bad)
     found = loaded(tmp_path, "doctor", "--json", **bad)
     assert [text.partition(": ")[0] for text in found["bad_settings"]] == [
-        "environment variable ALIGHT_FORCE",
         "environment variable ALIGHT_FLOOR_ALL",
+        "environment variable ALIGHT_FORCE",
     ]
     held = {row["name"]: row["value"] for row in found["settings"]}
     assert (held["force"], held["floor.all"], held["log_size"]) == (None, None, 7)

@@ -86,8 +86,9 @@ def _row_faults(group: Group) -> Iterator[str]:
         yield f"a rowwise group over axes {axes}"
         return
     (row,) = axes
-    if all(group.shape[axis] == 1 for axis in row):
-        yield f"a rowwise group of rows of one element, along {row} of {group.shape}"
+    numbers = set(graph.axes)
+    if any(not numbers.isdisjoint(node.operands) for node in group.form.reductions):
+        yield "a rowwise group that reduces what it reduced"
         return
     beside = group.form.beside
     if beside is None:

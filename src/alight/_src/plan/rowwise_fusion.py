@@ -128,8 +128,6 @@ class _Clusters:
         region = self.regions[index]
         shape, axes = _rows(self.graph, region)
         kind = GroupKind.SCAN if region.kind is GroupKind.SCAN else GroupKind.ROWWISE
-        if kind is GroupKind.ROWWISE and math.prod(shape[i] for i in axes) == 1:
-            return  # what rows of one element are reduced to looks like a row
         cluster = _Cluster(kind, {index}, set(region.members), shape, axes)
         # Whoever joins brings others near, and makes room for those that waited for it.
         ready = sorted(self.near(index, shape))
@@ -162,7 +160,7 @@ class _Clusters:
         ):
             return False
         members = cluster.members | set(region.members)
-        if len(members) > KERNEL_NODES:
+        if len(members) > KERNEL_NODES or self.reduces_again(members):
             return False
         beside: frozenset[int] | None = frozenset()
         if cluster.kind is GroupKind.ROWWISE and any(map(self.bare, members)):
@@ -213,6 +211,13 @@ class _Clusters:
             if node.layout.shape == shape and (late or self.given(number, members)):
                 return False
         return True
+
+    def reduces_again(self, members: set[int]) -> bool:
+        """Tell whether a reduction reads another's result, which looks like a row where rows have
+        one element."""
+        reductions = members & self.graph.axes.keys()
+        nodes = self.graph.nodes
+        return any(not reductions.isdisjoint(nodes[m - self.first].operands) for m in reductions)
 
     def bare(self, number: int) -> bool:
         """Tell whether a node is a reduction that leaves its axes out."""

@@ -117,7 +117,7 @@ def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
     for one."""
     value = storage_io.read(array)
     lay = value.layout
-    if order == "C":  # known without memory
+    if order == "C" and lay.size:  # known without memory
         target = make_layout(lay.dtype, lay.shape)
     elif order == "K":
         target = dense_like(lay, lay.dtype)
