@@ -50,17 +50,15 @@ from alight.backends.host import HostBackend
 from alight.backends.machine import ENVIRONMENT
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from cost_profiles import plan_by
+from own_store import own_store
 
 (HOST,) = HostBackend().probe().devices
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    found = Store(tmp_path)
-    monkeypatch.setattr(profiles, "default_store", lambda: found)
-    forget(Cache.PROFILES)  # what is read from it is no other test's
-    yield found
-    forget(Cache.PROFILES)
+def store(tmp_path: Path) -> Iterator[Store]:
+    with own_store(tmp_path) as found:
+        yield found
 
 
 def test_a_class_that_is_far_off_is_told_apart() -> None:

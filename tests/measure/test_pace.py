@@ -22,7 +22,7 @@ from alight._src.cli.doctor import stored_profiles
 from alight._src.explain.calibration_text import take_over
 from alight._src.explain.tables_data import profile_row
 from alight._src.measure import calibrate as calibration
-from alight._src.measure import profiles, timing
+from alight._src.measure import timing
 from alight._src.measure.bounds import profile_of_document
 from alight._src.measure.calibrate import calibrate
 from alight._src.measure.points import points_of
@@ -40,6 +40,7 @@ from alight._src.plan.cost import Profile
 from alight._src.store import Store
 from alight.backends.host import HostBackend
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
+from own_store import own_store
 from ratchets import closure
 
 (HOST,) = HostBackend().probe().devices
@@ -49,12 +50,9 @@ GOOD = {"shapes": 9.0, "median_error": 0.05}
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    found = Store(tmp_path)
-    monkeypatch.setattr(profiles, "default_store", lambda: found)
-    forget(Cache.PROFILES)  # what is read from it is no other test's
-    yield found
-    forget(Cache.PROFILES)
+def store(tmp_path: Path) -> Iterator[Store]:
+    with own_store(tmp_path) as found:
+        yield found
 
 
 @pytest.fixture

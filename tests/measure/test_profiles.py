@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -24,7 +24,6 @@ from alight._src.adapt import recalibrate
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.originals import ENVIRONMENT
-from alight._src.measure import profiles
 from alight._src.measure import spot_check as canaries
 from alight._src.measure.bounds import profile_of_document
 from alight._src.measure.calibrate import Calibration, calibrate
@@ -47,15 +46,15 @@ from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
 from alight.device import Device
 from alight.errors import StoreError
 from cost_profiles import plan_by
+from own_store import own_store
 
 DEVICE = HostBackend().probe().devices[0]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    made = Store(tmp_path / "cache")
-    monkeypatch.setattr(profiles, "default_store", lambda: made)
-    return made
+def store(tmp_path: Path) -> Iterator[Store]:
+    with own_store(tmp_path / "cache") as made:
+        yield made
 
 
 def host_profile(**fields: Any) -> Profile:

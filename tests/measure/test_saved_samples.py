@@ -34,6 +34,7 @@ from alight._src.plan.curve import Measured
 from alight._src.store import Store
 from alight.backends.host import HostBackend
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
+from own_store import own_store
 
 BACKEND = HostBackend()
 (HOST,) = BACKEND.probe().devices
@@ -45,11 +46,9 @@ POINTS = [*CURVE, *OTHERS]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    found = Store(tmp_path)
-    for module in (profiles, saved_samples):
-        monkeypatch.setattr(module, "default_store", lambda: found)
-    return found
+def store(tmp_path: Path) -> Iterator[Store]:
+    with own_store(tmp_path) as found:
+        yield found
 
 
 class World:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,6 @@ from alight._src.measure import calibrate as calibration
 from alight._src.measure import (
     points,
     probes,
-    profiles,
     sizes,
 )
 from alight._src.measure.calibrate import Calibration, calibrate
@@ -69,6 +68,7 @@ from alight.backends.host import HostBackend
 from alight.backends.sim.sim_backend import SimBackend
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, group_seconds, recorded
 from alight.backends.sim.virtual_clock import copy_seconds as copy_seconds_of
+from own_store import own_store
 
 F8 = np.dtype(np.float64)
 
@@ -352,6 +352,12 @@ def test_what_multiplies_faster_than_it_is_called_shows_it_in_one_large_product(
 @pytest.fixture
 def profile() -> Profile:
     return recorded("sim:0", DEFAULT_SPEC)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Store]:
+    with own_store(tmp_path) as store:
+        yield store
 
 
 def test_terms_add_up_and_lie_in_the_interval(profile: Profile) -> None:
@@ -789,10 +795,8 @@ def test_a_profile_survives_its_document(profile: Profile) -> None:
 
 
 def test_a_profile_is_found_on_the_machine_it_was_made_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path)
-    monkeypatch.setattr(profiles, "default_store", lambda: store)
     device = HostBackend().probe().devices[0]
     assert load_profile(device) is None
     run = Calibration(HostBackend(), device, budget_seconds=0.1)
@@ -808,16 +812,12 @@ def test_a_profile_is_found_on_the_machine_it_was_made_on(
         assert load_profile(device) is None
 
 
-def test_a_contended_profile_is_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: Profile
-) -> None:
-    store = Store(tmp_path)
-    monkeypatch.setattr(profiles, "default_store", lambda: store)
+def test_a_contended_profile_is_not_stored(own: Store, profile: Profile) -> None:
     document = {**profile.to_dict(), "contended": True}
     assert save_profile(Profile.from_dict(document)).path is None
-    assert store.entries() == []
+    assert own.entries() == []
     assert save_profile(profile).path is not None
-    assert len(store.entries()) == 1
+    assert len(own.entries()) == 1
 
 
 def test_a_group_runs_in_one_pass_only_where_it_is_generated() -> None:

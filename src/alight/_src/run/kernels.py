@@ -14,7 +14,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
@@ -178,7 +178,8 @@ class _Maker:
                 if self.key not in _made:
                     data = backend.dump(found)
                     if data:
-                        _background.add(f"{self.key}{_KEEP}", lambda: self.keep(data))
+                        kept = partial(keep, self.stored_as, self.key, self.device.id, data)
+                        _background.add(f"{self.key}{_KEEP}", kept)
             if self.key not in _made:
                 if blob is not None:
                     LOG.count(kernels_loaded=1)
@@ -186,11 +187,6 @@ class _Maker:
                     LOG.count(kernels_compiled=1)
                 _made.add(self.key)
             return found
-
-    def keep(self, data: bytes) -> None:
-        """Store the compiled form; who runs the kernel does not wait for the disk."""
-        header = {"group": self.key, "device": self.device.id}
-        default_store().write_bytes(KIND, self.stored_as, data, header)
 
     def quietly(self) -> None:
         """Make the kernel for later; an error belongs to who asks for it then."""
@@ -200,6 +196,12 @@ class _Maker:
         except failures() as error:
             if not is_shortage(error):  # else it can be made once that is over
                 _failed[self.key] = f"{type(error).__name__}: {error}"
+
+
+def keep(stored_as: str, key: str, device: str, data: bytes) -> None:
+    """Store a compiled form; who runs the kernel does not wait for the disk, and a disk that is
+    slow keeps no group, nor what its ops hold, alive."""
+    default_store().write_bytes(KIND, stored_as, data, {"group": key, "device": device})
 
 
 @cache
@@ -287,6 +289,7 @@ class _Background:
                 except failures() as error:  # the jobs behind it must not wait for ever
                     LOG.fallback(f"kernel {key}", f"{type(error).__name__}: {error}", None)
                 finally:
+                    del job  # with what it holds: the next may be long in coming
                     with self._lock:
                         self._drop(key)
 
