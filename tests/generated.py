@@ -222,7 +222,7 @@ DTYPES = (
     "float32",
     "float64",
 )
-UNFOLDED = ("float16", "complex64", "complex128")  # generated elementwise, not reduced
+UNREDUCED = ("float16", "complex64", "complex128")  # generated elementwise, not reduced
 
 
 def arithmetic(inputs: Sequence[Array], out: Any = None) -> Group:

@@ -10,7 +10,8 @@ from typing import Any
 from alight import _core
 from alight._src import store
 from alight._src.api import counter_rng
-from alight._src.base import apart, at_fork, parsing
+from alight._src.base import at_fork, parsing
+from alight._src.base import uninterrupted as apart
 from alight._src.codegen.llvm import compiled
 from alight._src.fp_warnings import filters
 from alight._src.jit import code_origin

@@ -19,7 +19,7 @@ from generated import Array
 
 def slack_eps(result: alight.Array) -> float:
     """Return the sum of what the ops of a result that are still pending are declared to be off, in
-    epsilons of what they fold or make."""
+    epsilons of what they reduce or make."""
     value = storage_io.read(result)
     if settled(value):
         return 0.0

@@ -24,7 +24,7 @@ from generated import (
 )
 
 
-def folds_for(dtype: np.dtype[Any]) -> list[str]:
+def reductions_for(dtype: np.dtype[Any]) -> list[str]:
     """Return the reductions that generated code has for a dtype."""
     names = []
     for op in OPS.values():
@@ -40,7 +40,7 @@ def folds_for(dtype: np.dtype[Any]) -> list[str]:
 
 
 def magnitude(op: Op, operand: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Return what a fold's bound is relative to."""
+    """Return what a reduction's bound is relative to."""
     values = np.abs(operand.astype(np.longdouble))
     values = np.where(np.isnan(values), 1 if "prod" in op.name else 0, values)
     if op.combine == "multiply":
@@ -60,7 +60,9 @@ def _count(operand: Array, axes: tuple[int, ...]) -> int:
     return int(np.prod([operand.shape[i] for i in axes], dtype=int))
 
 
-def assert_folds_close(group: Group, inputs: Sequence[Array], actuals: Sequence[Array]) -> None:
+def assert_reductions_close(
+    group: Group, inputs: Sequence[Array], actuals: Sequence[Array]
+) -> None:
     for node, actual in zip(group.graph.nodes, actuals, strict=True):
         operands = [inputs[i] for i in node.operands]
         expected = np.asarray(reference(node, operands))
@@ -109,7 +111,7 @@ class Rows:
         self.shape = np.broadcast_shapes(*(a.shape for a in inputs))
         self.nodes: list[Node] = []
 
-    def fold(self, name: str, operand: int, **attrs: Any) -> int:
+    def reduction(self, name: str, operand: int, **attrs: Any) -> int:
         given = (("axis", self.axes), ("keepdims", True), *attrs.items())
         kept = tuple(1 if i in self.axes else n for i, n in enumerate(self.shape))
         one = np.ones((1,) * len(kept), self.layouts[operand].dtype)
@@ -133,8 +135,8 @@ class Rows:
 
 def softmax(x: Array, axes: tuple[int, ...]) -> Group:
     rows = Rows(axes, x)
-    grown = rows.add("exp", rows.add("subtract", 0, rows.fold("max", 0)))
-    return rows.group(rows.add("divide", grown, rows.fold("sum", grown)))
+    grown = rows.add("exp", rows.add("subtract", 0, rows.reduction("max", 0)))
+    return rows.group(rows.add("divide", grown, rows.reduction("sum", grown)))
 
 
 def scan_group(array: Array, ops: Sequence[Op], axis: int) -> Group:
@@ -208,8 +210,8 @@ def names_of(dtype: str, axes: tuple[int, ...]) -> list[str]:
     return [*names, "argmin", "argmax"] if len(axes) == 1 else names
 
 
-def chain_folds(x: Array, scale: Array, names: tuple[str, ...]) -> Group:
-    """Return folds of sqrt(x * x + scale) / sin(x) + exp(x), which is not usual for many x."""
+def chain_reductions(x: Array, scale: Array, names: tuple[str, ...]) -> Group:
+    """Return reductions of sqrt(x * x + scale) / sin(x) + exp(x), which is not usual for many x."""
     lay, axes = layout_of(x), (x.ndim - 1,)
     nodes = [
         Node(OPS["multiply"], (0, 0), (), lay),

@@ -39,7 +39,7 @@ LATE = {
 # Ours, and nothing that a program needs which measures, jits and reports nothing.
 UNUSED = (
     *("codegen.llvm", "explain.report", "jit.decorator", "launch.loader"),
-    *("measure.probes", "measure.timing", "run.timed_pick"),
+    *("measure.probes", "measure.timing", "run.measured_choice"),
 )
 # What a program's first line would wait for, and what it can do without until it plans: neither
 # importing alight nor small arrays need any of it.

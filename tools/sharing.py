@@ -51,7 +51,7 @@ def quadratic(x: Array, out: Array) -> Group:
     return Group(GroupKind.LOOP, Graph((layout, one, one), nodes, (6,)), x.shape)
 
 
-def fold(x: Array, pairs: bool) -> Group:
+def reduction(x: Array, pairs: bool) -> Group:
     """Return the group of a sum, or of the sum of products with a second array."""
     layout, one = layout_of(x), layout_of(np.zeros(()))
     attrs = (("axis", (0,)), ("keepdims", False))
@@ -70,8 +70,8 @@ def programs(n: int) -> dict[str, tuple[Group, list[Array], int]]:
     a, b = np.array(2.5), np.array(1.5)
     return {
         "quadratic": (quadratic(x, out), [x, a, b, out], 2 * x.nbytes),
-        "sum": (fold(x, False), [x, cell], x.nbytes),
-        "dot": (fold(x, True), [x, y, cell], 2 * x.nbytes),
+        "sum": (reduction(x, False), [x, cell], x.nbytes),
+        "dot": (reduction(x, True), [x, y, cell], 2 * x.nbytes),
     }
 
 

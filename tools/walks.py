@@ -117,7 +117,7 @@ def chain(a: Any, b: Any) -> Any:
     return np.sqrt(a * 2.0 + b) - np.exp(a) * b
 
 
-def folds(a: Any, b: Any) -> Any:
+def reductions(a: Any, b: Any) -> Any:
     """Return reductions over axis 0, axis 1 and all."""
     return (a * b).sum(axis=0), (a + b).sum(axis=1), a.max()
 
@@ -143,7 +143,7 @@ def nearest(a: Any, b: Any) -> Any:
     return np.argmax(a * b, axis=1)
 
 
-PROGRAMS = (chain, folds, softmax, product, stencil, nearest)
+PROGRAMS = (chain, reductions, softmax, product, stencil, nearest)
 
 
 def main() -> None:

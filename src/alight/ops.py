@@ -11,7 +11,7 @@ from alight._src.base.at_fork import renewed
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.fp_warnings.filters import unheard
+from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.ir.body import choose, operands_named, typed
 from alight._src.ir.op import NUMPY_ULP
 from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, Origin, enter
@@ -205,7 +205,7 @@ def _resolver(function: Any) -> Callable[..., tuple[np.dtype[Any], ...]]:
             if not same:
                 raise TypeError(f"{one} beside {common}: the function knows what comes of both")
         try:
-            with unheard():
+            with warnings_suppressed():
                 found = np.asarray(function(*[np.ones(2, common) for _ in operands]))
         except failures() as error:  # ones are none of the program's
             raise TypeError(f"the function makes nothing of ones of {common}") from error

@@ -162,8 +162,8 @@ def test_launches_and_graphs_of_a_card_are_proven() -> None:
 PARTS = """
 import numpy as np, alight
 import jitted_bodies as t
-import alight._src.ir.inner
-alight._src.ir.inner._NAMES = frozenset()  # products are the library's
+import alight._src.ir.inner_products
+alight._src.ir.inner_products._NAMES = frozenset()  # products are the library's
 from alight._src.log.decisions import LOG
 from alight.backends.cuda import checked_launches
 from alight.errors import PlanError

@@ -18,7 +18,7 @@ from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
 from generated import Array, loop_group, reduce_group, run, values_for
-from reduction_cases import Rows, assert_same_bits, chain_folds
+from reduction_cases import Rows, assert_same_bits, chain_reductions
 from without_card import needs_compiler, passes
 
 F = np.dtype(np.float32)
@@ -36,7 +36,7 @@ def scaled(x: Array, scale: Any, grid: Grid | None = None) -> Made:
 def rows(length: int) -> Made:
     x = values_for(F, (5, length), 6)
     found = Rows((1,), x, np.asarray(0.7, F))
-    centred = found.add("subtract", found.add("multiply", 0, 1), found.fold("mean", 0))
+    centred = found.add("subtract", found.add("multiply", 0, 1), found.reduction("mean", 0))
     return found.group(centred), [x, np.asarray(0.7, F)], None
 
 
@@ -44,11 +44,11 @@ def masked(shape: tuple[int, ...], axes: tuple[int, ...]) -> Made:
     """Return a sum from an initial value on, where a scalar says."""
     x, scale = values_for(F, shape, 3), np.asarray(1.5, F)
     group = reduce_group([x], ["sum"], axes)
-    (fold,) = group.graph.nodes
+    (reduction,) = group.graph.nodes
     lay = group.graph.inputs[0]
     nodes = (
         Node(OPS["multiply"], (0, 1), (), lay),
-        Node(fold.op, (2,), fold.attrs, fold.layout),
+        Node(reduction.op, (2,), reduction.attrs, reduction.layout),
     )
     inputs = (lay, loop_group([scale], []).graph.inputs[0])
     graph = Graph(inputs, nodes, (3,))
@@ -68,7 +68,7 @@ def scanned() -> Made:
 
 def chain(length: int) -> Made:
     x, scale = values_for(F, (length,), 4), np.asarray(0.3, F)
-    return chain_folds(x, scale, ("sum", "argmin")), [x, scale], None
+    return chain_reductions(x, scale, ("sum", "argmin")), [x, scale], None
 
 
 WIDE = values_for(np.dtype(np.float64), (40, 70), 2)

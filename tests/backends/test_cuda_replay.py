@@ -107,10 +107,10 @@ print("done")
 
 # A probe's launch is timed as such calls are made, the host's work between two events too.
 REPEATED = """
-    from alight._src.measure.probes import Bench, Probe, fold, loop, product
+    from alight._src.measure.probes import Bench, Probe, reduction, loop, product
     from alight._src.measure.timing import LONG_SAMPLE_SECONDS, SAMPLE_SECONDS
     bench = Bench(backend, alight.backends.registry.device("cuda:0"), 1 << 20)
-    long = fold("sum", "float64", (20000,), (0,))
+    long = reduction("sum", "float64", (20000,), (0,))
     for group, kernels in ((loop("add", "float64", 1000), 1), (long, 2)):
         launch = bench.launch(Probe("generated", group))
         clock, sample = bench._clock(launch)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from alight._src.base import apart
+from alight._src.base import uninterrupted as apart
 
 
 def test_work_is_done_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:

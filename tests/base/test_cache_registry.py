@@ -61,7 +61,8 @@ def test_settings_take_everything_with_them(resets: list[Cache]) -> None:
 def test_every_cache_that_is_listed_registers() -> None:
     program = (
         "from alight._src.base import cache_registry\n"
-        "import alight._src.run.timed_pick, alight._src.run.execute, alight._src.jit.decorator\n"
+        "import alight._src.run.measured_choice, alight._src.run.execute\n"
+        "import alight._src.jit.decorator\n"
         "import alight._src.measure.verify_ops, alight._src.adapt.recalibrate\n"
         "import alight.backends.known_devices\n"
         "kept = cache_registry._resets\n"

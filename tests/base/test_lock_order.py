@@ -53,7 +53,7 @@ def test_who_has_a_lock_gets_it_again(name: str) -> None:
 def test_work_that_is_done_apart_may_fork() -> None:
     program = """
 import os
-from alight._src.base.apart import apart
+from alight._src.base.uninterrupted import apart
 def work():
     child = os.fork()
     if not child:

@@ -539,12 +539,12 @@ def test_numpy_has_turns_in_alights_process(tmp_path: Path) -> None:
 def test_turns_go_round_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    class Answering:
+    class GuardCache:
         def ask(self, peer: str, do: str, samples: int) -> dict[str, Any]:
             asked.append(peer)
             return {"samples": [1.0] * samples, "steady": True}
 
-    crew: Any = Answering()
+    crew: Any = GuardCache()
     taken = _turns([(p, "take") for p in "abc"], dict.fromkeys("abc", 1e-3), crew, 0.0)
     rounds = ["".join(asked[i : i + 3]) for i in range(0, len(asked), 3)]
     assert rounds == ["abc", "bac", "cab", "acb", "bca"]
@@ -552,12 +552,12 @@ def test_turns_go_round_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_is_far_behind_rests_but_alight_and_numpy_in_its_process_do_not() -> None:
-    class Answering:
+    class GuardCache:
         def ask(self, peer: str, do: str, samples: int) -> dict[str, Any]:
             slow = (peer, do) in (("b", "take"), ("alight", "take_plain"))
             return {"samples": [9.0 if slow else 1.0] * samples, "steady": True}
 
-    crew: Any = Answering()
+    crew: Any = GuardCache()
     for whose, rounds in (
         ([("a", "take"), ("b", "take"), ("alight", "take")], [5, 3, 5]),
         ([("alight", "take"), ("alight", "take_plain")], [5, 5]),

@@ -29,7 +29,7 @@ from alight._src.measure.profiles import fingerprint, save_profile
 from alight._src.measure.timing import Timing
 from alight._src.plan.choose import group_key
 from alight._src.plan.plan import LaunchStep
-from alight._src.run import timed_pick
+from alight._src.run import measured_choice as timed_pick
 from alight.backends import registry
 from alight.backends.cuda.cuda_backend import described
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded

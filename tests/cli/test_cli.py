@@ -503,8 +503,8 @@ def test_a_crossover_below_every_measured_size_is_no_number() -> None:
     kinds = {"elementwise": 8, "reduce_inner": 1, "reduce_outer": 4096, "sort": None}
     (line,) = _by_class({"crossovers_by_class": {"generated": kinds}})
     assert line == (
-        "generated beats NumPy from: folds of rows any size; folds of columns 4,096 elements; "
-        "sorts never"
+        "generated beats NumPy from: reductions of rows any size; "
+        "reductions of columns 4,096 elements; sorts never"
     )
     assert not [*_by_class(None)]
 

@@ -14,7 +14,7 @@ from alight._core import layout_of
 from alight._src.codegen.common.gaps import supports
 from alight._src.codegen.common.loops import Schedule
 from alight._src.codegen.llvm import object_code
-from alight._src.fp_warnings.emit import listening
+from alight._src.fp_warnings.emit import capturing
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS, Kind, Op
@@ -291,10 +291,10 @@ def test_rare_elements_are_computed_apart(name: str) -> None:
             Node(OPS["sin"], (0,), (), full),
             Node(OPS["max"], (1,), (("axis", axes),), result),
         )
-        folded = Group(GroupKind.REDUCE, Graph((full,), nodes, (2,)), array.shape)
+        reduced = Group(GroupKind.REDUCE, Graph((full,), nodes, (2,)), array.shape)
         with np.errstate(invalid="ignore"):
             expected = np.asarray(np.max(np.sin(array), axis=axes))
-        (actual,) = run(folded, [array])
+        (actual,) = run(reduced, [array])
         assert ulp_distance(actual, expected).max() <= OPS["sin"].ulp_from_numpy
     single = loop_group([x], [(OPS["sin"], (0,), (), dtype)])
     (expected,) = run(single, [x])
@@ -337,7 +337,7 @@ def _raised(
     kernel(places)
     raised = machine.floating_point_flags() & told
     heard: list[str] = []
-    with listening(told, heard):
+    with capturing(told, heard):
         op.reference(*operands)
     return raised, frozenset([machine.CATEGORY[what] for what in heard])
 
@@ -422,7 +422,7 @@ def test_extremes_among_nans_raise_no_flag(name: str, char: str, shape: tuple[in
     x = np.linspace(-1, 1, math.prod(shape)).astype(char).reshape(shape)
     x.flat[1] = np.nan
     for axis in range(len(shape)):
-        group = probes.fold(name, x.dtype.name, shape, (axis,))
+        group = probes.reduction(name, x.dtype.name, shape, (axis,))
         run(group, [x])
         machine.clear_floating_point_flags()
         run(group, [x])

@@ -128,7 +128,7 @@ def test_what_is_summed_is_made_on_the_way() -> None:
 
 
 @pytest.mark.parametrize("name", ["prod", "any", "count_nonzero", "min", "cumsum"])
-def test_other_folds_of_complex_numbers_are_left_to_numpy(name: str) -> None:
+def test_other_reductions_of_complex_numbers_are_left_to_numpy(name: str) -> None:
     array = np.ones((3, 4), complex)
     if OPS[name].kind.value == "scan":
         node = Node(OPS[name], (0,), (("axis", 1),), layout_of(array))

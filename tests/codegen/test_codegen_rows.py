@@ -45,9 +45,9 @@ def assert_rows(group: Group, inputs: Sequence[Array], eps: float = 64) -> None:
 
 def layer_norm(x: Array, axes: tuple[int, ...]) -> Group:
     rows = Rows(axes, x)
-    mean = rows.fold("mean", 0)
+    mean = rows.reduction("mean", 0)
     centred = rows.add("subtract", 0, mean)
-    variance = rows.fold("mean", rows.add("multiply", centred, centred))
+    variance = rows.reduction("mean", rows.add("multiply", centred, centred))
     return rows.group(rows.add("divide", centred, rows.add("sqrt", variance)), mean, variance)
 
 
@@ -79,10 +79,10 @@ def test_rows_in_other_layouts_equal_numpy() -> None:
 def test_rows_of_every_kind_of_dtype_equal_numpy(name: str) -> None:
     x = values_for(np.dtype(name), (5, 300), 3)
     rows = Rows((1,), x)
-    highest, least = rows.fold("max", 0), rows.fold("min", 0)
-    place, some = rows.fold("argmax", 0), rows.fold("any", 0)
+    highest, least = rows.reduction("max", 0), rows.reduction("min", 0)
+    place, some = rows.reduction("argmax", 0), rows.reduction("any", 0)
     top = rows.add("equal", 0, highest)
-    count = rows.fold("count_nonzero", top)
+    count = rows.reduction("count_nonzero", top)
     after = rows.add("less", 0, rows.add("maximum", least, highest))
     assert_rows(rows.group(highest, least, place, some, top, count, after), [x])
 
@@ -101,10 +101,10 @@ def test_what_takes_long_is_kept_and_what_does_not_is_made_again() -> None:
 def test_nothing_is_kept_in_an_output_that_is_written_too_early() -> None:
     x = values_for(np.dtype("f8"), (4, 700), 1)
     rows = Rows((1,), x)
-    shifted = rows.add("subtract", 0, rows.fold("max", 0))
+    shifted = rows.add("subtract", 0, rows.reduction("max", 0))
     grown = rows.add("exp", shifted)
-    share = rows.add("divide", grown, rows.fold("sum", grown))
-    group = rows.group(shifted, rows.fold("max", share))
+    share = rows.add("divide", grown, rows.reduction("sum", grown))
+    group = rows.group(shifted, rows.reduction("max", share))
     assert phases(group).home == {}
     assert_rows(group, [x])
 
@@ -114,7 +114,7 @@ def test_rows_take_narrow_inputs_and_masks() -> None:
     bias, one = values_for(np.dtype("f4"), (200,), 3), np.array(0.5, "f4")
     rows = Rows((1,), x, scale, bias, one)
     shifted = rows.add("add", rows.add("multiply", 0, 1), 2)
-    total = rows.fold("sum", shifted)
+    total = rows.reduction("sum", shifted)
     result = rows.add("maximum", rows.add("subtract", shifted, rows.add("multiply", total, 3)), 3)
     assert_rows(rows.group(result, shifted), [x, scale, bias, one], eps=512)
 
@@ -133,22 +133,22 @@ def test_elements_that_need_more_than_others_have_the_bits_of_a_loop(dtype: str)
     exponent = np.array(1.8, dtype)
     rows = Rows((1,), base, exponent)
     raised = rows.add("power", 0, 1)
-    least = rows.fold("max", rows.add("negative", raised))
-    group = rows.group(raised, least, rows.fold("sum", raised))
+    least = rows.reduction("max", rows.add("negative", raised))
+    group = rows.group(raised, least, rows.reduction("sum", raised))
     loop = Group(GroupKind.LOOP, Graph(group.graph.inputs, group.graph.nodes[:1], (2,)), rows.shape)
     (wanted,) = run(loop, [base, exponent])
     actual, lowest, total = run(group, [base, exponent])
     assert np.array_equal(actual, wanted, equal_nan=True)
     assert np.array_equal(-lowest, wanted.min(axis=1, keepdims=True), equal_nan=True)
     alone = Rows((1,), wanted)
-    (expect,) = run(alone.group(alone.fold("sum", 0)), [wanted])
+    (expect,) = run(alone.group(alone.reduction("sum", 0)), [wanted])
     assert np.array_equal(total, expect, equal_nan=True)
 
 
 def test_elements_are_made_in_vectors_where_some_need_more() -> None:
     x, exponent = values_for(np.dtype("f4"), (3, 700), 1), np.array(1.8, "f4")
     rows = Rows((1,), x, exponent)
-    whole = rows.group(rows.fold("sum", rows.add("power", 0, 1)))
+    whole = rows.group(rows.reduction("sum", rows.add("power", 0, 1)))
     for kind in (GroupKind.ROWWISE, GroupKind.REDUCE):
         text = module_text(Group(kind, whole.graph, whole.shape), Schedule())
         entry = text[text.index("define void @entry") :]
@@ -206,11 +206,11 @@ def test_what_is_made_of_a_rows_results_reads_scalars_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (40, 300), (0,), (5, 0)], ids=str)
-def test_folds_read_scalars_that_are_made_in_their_kernel(shape: tuple[int, ...]) -> None:
+def test_reductions_read_scalars_that_are_made_in_their_kernel(shape: tuple[int, ...]) -> None:
     x, c = values_for(np.dtype("f8"), shape, 4), np.array(2.5)
     a, one = alight.asarray(x), alight.asarray(c)
 
-    def folded(xp: Any, x: Any, c: Any) -> Iterator[Any]:
+    def reduced(xp: Any, x: Any, c: Any) -> Iterator[Any]:
         yield xp.all(x == c.astype("f4"))
         yield xp.all(c * 2 != x.T + 1)
         yield xp.sum(xp.where(x > c, 1.0, 2.0) * (c + 1))
@@ -219,19 +219,19 @@ def test_folds_read_scalars_that_are_made_in_their_kernel(shape: tuple[int, ...]
 
     with alight.policy(force="cpu:generated", floor=0):
         LOG.reset()
-        for ours, expect in zip(folded(alight, a, one), folded(np, x, c), strict=True):
+        for ours, expect in zip(reduced(alight, a, one), reduced(np, x, c), strict=True):
             np.testing.assert_array_equal(np.asarray(ours), expect)
         assert LOG.snapshot().fallbacks == ()
 
 
 @pytest.mark.parametrize("one", [(), (1,), (1, 1)], ids=str)
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (7, 1)], ids=str)
-def test_folds_of_one_element_are_made_whatever_its_axes(
+def test_reductions_of_one_element_are_made_whatever_its_axes(
     shape: tuple[int, ...], one: tuple[int, ...]
 ) -> None:
     x, c = values_for(np.dtype("f8"), shape, 5), np.full(one, 2.5)
 
-    def folded(xp: Any, x: Any, c: Any) -> Iterator[Any]:
+    def reduced(xp: Any, x: Any, c: Any) -> Iterator[Any]:
         yield xp.sum(xp.where(x > c, x, 2.0)) * (c + 1)
         yield xp.max(x * c) * (c + 1)
         yield xp.argmax(x * c) + (c + 1)
@@ -241,8 +241,8 @@ def test_folds_of_one_element_are_made_whatever_its_axes(
 
     with alight.policy(force="cpu:generated", floor=0), np.errstate(all="ignore"):
         LOG.reset()
-        ours = folded(alight, alight.asarray(x), alight.asarray(c))
-        for got, expect in zip(ours, folded(np, x, c), strict=True):
+        ours = reduced(alight, alight.asarray(x), alight.asarray(c))
+        for got, expect in zip(ours, reduced(np, x, c), strict=True):
             assert (got.shape, got.dtype) == (np.shape(expect), np.asarray(expect).dtype)
             np.testing.assert_allclose(np.asarray(got), expect, rtol=1e-15)
         assert LOG.snapshot().fallbacks == ()

@@ -1,5 +1,5 @@
 """Reductions along short axes, unrolled beside a loop over vectors: against NumPy, and bit for bit
-against the loops that fold one element after the other."""
+against the loops that reduce one element after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from alight._src.ir.op_table import OPS
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
 from generated import DTYPES, Array, layouts, reduce_group, run, values_for
-from reduction_cases import assert_folds_close, distances, folds_for
+from reduction_cases import assert_reductions_close, distances, reductions_for
 
 
 def looped(monkeypatch: pytest.MonkeyPatch, group: Group, inputs: Sequence[Array]) -> list[Array]:
@@ -41,26 +41,26 @@ def assert_same_bits(
 
 
 @pytest.mark.parametrize("name", (*DTYPES, "float16"))
-def test_every_short_fold_equals_numpy_and_the_long_form(
+def test_every_short_reduction_equals_numpy_and_the_long_form(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dtype = np.dtype(name)
     for length, count in ((2, 170), (5, 133), (16, 241)):
         for shape, axes in (((count, length), (1,)), ((length, count), (0,))):
             array = values_for(dtype, shape, length)
-            for names in (folds_for(dtype), ARGUMENT_REDUCTIONS):
+            for names in (reductions_for(dtype), ARGUMENT_REDUCTIONS):
                 group = reduce_group([array], names, axes)
-                assert_folds_close(group, [array], run(group, [array]))
+                assert_reductions_close(group, [array], run(group, [array]))
                 assert nest(group, unroll=True).unrolled or len(names) * length > UNROLLED_NODES
     array = values_for(dtype, (150, 3), 9)
-    group = reduce_group([array], folds_for(dtype), (1,))
+    group = reduce_group([array], reductions_for(dtype), (1,))
     assert_same_bits(monkeypatch, group, [array])
     group = reduce_group([array], ARGUMENT_REDUCTIONS, (1,))
     assert_same_bits(monkeypatch, group, [array])
 
 
 @pytest.mark.parametrize("name", ["bool", "int16", "float16", "float32", "float64"])
-def test_short_folds_have_the_same_bits_in_every_layout(
+def test_short_reductions_have_the_same_bits_in_every_layout(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for shape, axes in (
@@ -70,7 +70,7 @@ def test_short_folds_have_the_same_bits_in_every_layout(
     ):  # fmt: skip
         for seed, array in enumerate(layouts(values_for(np.dtype(name), shape, 7))):
             group = reduce_group([array], ["sum", "min"], axes, keepdims=bool(seed % 2))
-            assert_folds_close(group, [array], run(group, [array]))
+            assert_reductions_close(group, [array], run(group, [array]))
             if nest(group, unroll=True).unrolled:
                 assert_same_bits(monkeypatch, group, [array])
 
@@ -86,7 +86,7 @@ def test_short_variances_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> 
                 assert_same_bits(monkeypatch, group, [array])
 
 
-def test_short_folds_with_masks_and_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_reductions_with_masks_and_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     array = values_for(np.dtype("f8"), (45, 6), 1)
     array[4], array[7, 2] = -0.0, np.nan
     for mask in (array > 0.3, np.zeros(array.shape, bool), np.ones((45, 1), bool)):
@@ -135,9 +135,9 @@ def test_special_values_and_zero_signs_stay_where_they_are() -> None:
     array = np.random.default_rng(3).choice(pool, (300, 4))
     group = reduce_group([array], ["sum", "min", "max", "nansum", "nanmax", "any"], (1,))
     with np.errstate(all="ignore"):
-        assert_folds_close(group, [array], run(group, [array]))
+        assert_reductions_close(group, [array], run(group, [array]))
         group = reduce_group([array], ARGUMENT_REDUCTIONS, (1,))
-        assert_folds_close(group, [array], run(group, [array]))
+        assert_reductions_close(group, [array], run(group, [array]))
 
 
 def test_what_is_made_of_a_short_sum_is_made_beside_it() -> None:

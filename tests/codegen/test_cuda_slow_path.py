@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alight._src.codegen.cuda.slow_path import Told
+from alight._src.codegen.cuda.slow_path import RareLaneTest
 from alight._src.ir.body import Expr
 
 ASKED = Expr("operand", (), "float32", 0)
@@ -25,7 +25,7 @@ def values(limit: float) -> np.ndarray:
 @pytest.mark.parametrize("limit", [0.0, 0.5, 3.0, 1e18, 1e-25, 1e30, -3.0, -0.0, np.inf, np.nan])
 @pytest.mark.parametrize("prim", CONDITIONS)
 def test_whatever_a_condition_does_not_hold_for_is_beyond_an_end(prim: str, limit: float) -> None:
-    told = Told()
+    told = RareLaneTest()
     size = ASKED if prim == "ne" else SIZE
     asked = Expr(prim, (size, Expr("const", (), "float32", limit)), "bool")
     statement = told.unless(asked, str)
@@ -47,6 +47,6 @@ def test_what_squares_have_an_order_for_is_told_by_them() -> None:
     def bound(limit: float) -> Expr:
         return Expr("lt", (SIZE, Expr("const", (), "float32", limit)), "bool")
 
-    assert Told().unless(bound(3.0), str) is not None
+    assert RareLaneTest().unless(bound(3.0), str) is not None
     for limit in (-3.0, 0.0, np.nan, 1e-25, 1e30):
-        assert Told().unless(bound(limit), str) is None
+        assert RareLaneTest().unless(bound(limit), str) is None

@@ -1,4 +1,5 @@
-"""Folds along short axes in CUDA C, run on the CPU: the bits are the host's in every schedule."""
+"""Reductions along short axes in CUDA C, run on the CPU: the bits are the host's in every
+schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS, Kind
 from alight._src.ir.well_formed import group_faults
 from generated import Array, layouts, reduce_group, values_for
-from reduction_cases import assert_as_on_host, distances, folds_for
+from reduction_cases import assert_as_on_host, distances, reductions_for
 from without_card import needs_compiler, needs_nvrtc, passes
 
 
@@ -36,12 +37,12 @@ def grids(group: Group) -> list[Grid]:
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", ["bool", "int16", "float16", "float32", "float64"])
-def test_every_short_fold_has_the_bits_of_the_hosts(dtype: str) -> None:
+def test_every_short_reduction_has_the_bits_of_the_hosts(dtype: str) -> None:
     for shape, axes in (((133, 3), (1,)), ((5, 241), (0,))):
         values = values_for(np.dtype(dtype), shape, 3)
         names = [
             name
-            for name in folds_for(values.dtype)
+            for name in reductions_for(values.dtype)
             if group_gap("cuda", reduce_group([values], [name], axes)) is None
         ]
         assert names
@@ -62,7 +63,7 @@ def test_every_short_fold_has_the_bits_of_the_hosts(dtype: str) -> None:
         ((6, 20, 8), (0,)), ((0, 4), (1,)), ((18, 16), (1,)),
     ],
 )  # fmt: skip
-def test_short_folds_have_the_same_bits_in_every_layout(
+def test_short_reductions_have_the_same_bits_in_every_layout(
     shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> None:
     drawn = values_for(np.dtype("float32"), shape, 7)
@@ -192,19 +193,19 @@ print("done")
 
 
 @needs_compiler
-def test_programs_of_short_folds_have_the_bits_of_the_hosts() -> None:
+def test_programs_of_short_reductions_have_the_bits_of_the_hosts() -> None:
     passes(WHOLE)
 
 
 @needs_nvrtc
-def test_folds_along_short_axes_compile(request: pytest.FixtureRequest) -> None:
+def test_reductions_along_short_axes_compile(request: pytest.FixtureRequest) -> None:
     full = request.config.getoption("--full")
     points = np.zeros((1024, 3), np.float32)
     groups = [distances(points, points, True), nearest(np.zeros((1 << 12, 8)))[0]]
     for dtype in ("float16", "float32", "int8", "bool"):
         values = np.ones((4096, 5), dtype)
-        folds = [op for op in OPS.values() if op.kind is Kind.REDUCTION]
-        names = [op.name for op in folds if not supports(op, (values.dtype, values.dtype))]
+        reductions = [op for op in OPS.values() if op.kind is Kind.REDUCTION]
+        names = [op.name for op in reductions if not supports(op, (values.dtype, values.dtype))]
         groups += [
             group for name in names[: None if full else 3]
             if group_gap("cuda", group := reduce_group([values], [name], (1,))) is None

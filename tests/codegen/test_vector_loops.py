@@ -25,7 +25,7 @@ from alight._src.ir.op_table import OPS
 from alight._src.ir.vectors import REGISTERS, vectors_together
 from generated import (
     DTYPES,
-    UNFOLDED,
+    UNREDUCED,
     Array,
     address,
     assert_arithmetic,
@@ -35,7 +35,7 @@ from generated import (
     values_for,
 )
 
-EVERY = (*DTYPES, *UNFOLDED)
+EVERY = (*DTYPES, *UNREDUCED)
 
 
 def values(name: str, shape: tuple[int, ...], seed: int) -> Array:

@@ -19,7 +19,7 @@ from alight._src.measure.probes import Bench, Probe
 from alight._src.measure.timing import Timing
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Spot
-from alight._src.run import timed_pick
+from alight._src.run import measured_choice as timed_pick
 from alight.backends import registry
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu.adapters import preferred

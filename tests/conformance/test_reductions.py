@@ -72,8 +72,8 @@ def room(op: Op, array: Any, axis: Any, keepdims: bool, result: Any) -> Any:
     product = op.combine == "multiply" or "prod" in op.name
     sizes = np.where(np.isfinite(sizes), sizes, 1.0 if product else 0.0)
     if op.kind is Kind.SCAN:
-        fold = np.cumprod if product else np.cumsum
-        total = fold(np.maximum(sizes, 1) if product else sizes, axis=axis)
+        reduction = np.cumprod if product else np.cumsum
+        total = reduction(np.maximum(sizes, 1) if product else sizes, axis=axis)
     elif product:
         total = np.prod(sizes, axis=axes, keepdims=keepdims)
     elif any(name in op.name for name in ("var", "std")):
@@ -159,7 +159,7 @@ def test_scans_of_every_layout_equal_numpy(
 
 @pytest.mark.parametrize("dtype", "?ilfdBF")
 def test_large_reductions_equal_numpy(mode: str, dtype: str, sample: Sample) -> None:
-    # Large enough to be planned in every mode; folds of many chunks, in either memory order.
+    # Large enough to be planned in every mode; reductions of many chunks, in either memory order.
     findings = Findings()
     for shape in ((400_000,), (700, 600), (90, 100, 45)):
         array = ordinary(dtype, shape, 2)

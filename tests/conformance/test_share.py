@@ -13,7 +13,7 @@ from conformance.layouts import ordinary
 
 LEAST = 0.9
 ELIGIBLE = "?bhilBHILfd"
-FOLDS = ("sum", "prod", "min", "max", "any", "all", "mean")
+REDUCTIONS = ("sum", "prod", "min", "max", "any", "all", "mean")
 SHAPE = (40, 25)
 UFUNCS: list[Op] = [
     op
@@ -38,7 +38,12 @@ def elementwise_programs(dtype: str) -> None:
 def reduction_programs(dtype: str) -> None:
     x = alight.asarray(ordinary(dtype, SHAPE, 3))
     evaluated(
-        [getattr(np, f)(v, axis=axis) for f in FOLDS for axis in (None, 0, 1) for v in (x, x.T)]
+        [
+            getattr(np, f)(v, axis=axis)
+            for f in REDUCTIONS
+            for axis in (None, 0, 1)
+            for v in (x, x.T)
+        ]
     )
 
 

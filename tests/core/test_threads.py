@@ -150,8 +150,8 @@ def test_python_threads_at_once_all_get_their_own(pool: Any) -> None:
     assert wrong == []
 
 
-# --- folds
-FOLDS = [
+# --- reductions
+REDUCTIONS = [
     *((name, "float64") for name in ("sum", "nansum", "max", "argmin", "mean", "var", "std")),
     *((name, "float32") for name in ("sum", "min", "argmax", "mean", "var")),
     *((name, "int32") for name in ("sum", "prod", "max", "argmax", "any", "count_nonzero")),
@@ -159,9 +159,9 @@ FOLDS = [
 ]
 
 
-def fold(name: str, dtype: str, shape: tuple[int, ...], made: bool) -> Group:
-    """Return a group that folds the last axis of its input, or of its square."""
-    group = probes.fold(name, dtype, shape, (len(shape) - 1,))
+def reduction(name: str, dtype: str, shape: tuple[int, ...], made: bool) -> Group:
+    """Return a group that reduces the last axis of its input, or of its square."""
+    group = probes.reduction(name, dtype, shape, (len(shape) - 1,))
     if not made:
         return group
     (layout,) = group.graph.inputs
@@ -171,8 +171,8 @@ def fold(name: str, dtype: str, shape: tuple[int, ...], made: bool) -> Group:
 
 
 @pytest.mark.parametrize("made", [False, True], ids=["direct", "made"])
-@pytest.mark.parametrize(("name", "dtype"), FOLDS, ids=lambda word: str(word))
-def test_folds_have_the_same_bits_on_any_number_of_threads(
+@pytest.mark.parametrize(("name", "dtype"), REDUCTIONS, ids=lambda word: str(word))
+def test_reductions_have_the_same_bits_on_any_number_of_threads(
     pool: Any, name: str, dtype: str, made: bool
 ) -> None:
     for shape in ((511,), (512,), (4096,), (66_000,), (100_003,), (3, 70_001), (0,), (40, 9_000)):
@@ -180,7 +180,7 @@ def test_folds_have_the_same_bits_on_any_number_of_threads(
             continue
         x = random(*shape) if dtype.startswith("float") else random(*shape) * 60 - 60
         x = (x * 10**4 % 1 * 8 - 4 if dtype.startswith("float") else x).astype(dtype)
-        group = fold(name, dtype, shape, made)
+        group = reduction(name, dtype, shape, made)
         code = object_code.compile_group(group)
         layout = group.graph.layouts[group.graph.outputs[0]]
         found: dict[tuple[int, int], bytes] = {}
@@ -198,9 +198,9 @@ def test_folds_have_the_same_bits_on_any_number_of_threads(
 
 def epilogue(dtype: str, shape: tuple[int, ...], both: bool) -> Group:
     """Return a group of ``(sum(x * x) - var(x)) * c``, of that and the variance if asked to."""
-    (layout,) = (total := fold("sum", dtype, shape, True)).graph.inputs
+    (layout,) = (total := reduction("sum", dtype, shape, True)).graph.inputs
     square, last = total.graph.nodes
-    spread = fold("var", dtype, shape, False).graph.nodes[0]
+    spread = reduction("var", dtype, shape, False).graph.nodes[0]
     nodes = (
         replace(square, operands=(0, 0)),
         replace(last, operands=(2,)),
@@ -214,7 +214,7 @@ def epilogue(dtype: str, shape: tuple[int, ...], both: bool) -> Group:
 
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_what_is_made_of_folds_has_the_same_bits_on_any_number_of_threads(
+def test_what_is_made_of_reductions_has_the_same_bits_on_any_number_of_threads(
     pool: Any, dtype: str, both: bool
 ) -> None:
     for shape in ((511,), (4096,), (100_003,), (3, 70_001), (40, 9_000)):
@@ -222,12 +222,14 @@ def test_what_is_made_of_folds_has_the_same_bits_on_any_number_of_threads(
         c = random(*shape[:-1]).astype(dtype)
         group = epilogue(dtype, shape, both)
         code = object_code.compile_group(group)
-        folds = []
+        reductions = []
         for name, made in (("sum", True), ("var", False)):
-            folds.append(np.empty(shape[:-1], dtype))
-            alone = fold(name, dtype, shape, made)
-            launcher(alone, object_code.compile_group(alone), 1)([address(x), address(folds[-1])])
-        expect = [(folds[0] - folds[1]) * c, folds[1]]
+            reductions.append(np.empty(shape[:-1], dtype))
+            alone = reduction(name, dtype, shape, made)
+            launcher(alone, object_code.compile_group(alone), 1)(
+                [address(x), address(reductions[-1])]
+            )
+        expect = [(reductions[0] - reductions[1]) * c, reductions[1]]
         for threads in (1, 2, 7):
             run = launcher(group, code, threads)
             for _ in range(2):
@@ -241,18 +243,18 @@ def test_what_is_made_of_folds_has_the_same_bits_on_any_number_of_threads(
 @pytest.mark.parametrize(("columns", "together"), [(64, 64), (128, 64), (256, 128), (4096, 1024)])
 def test_columns_side_by_side_stay_together(columns: int, together: int) -> None:
     """Parts of a few columns would each read nearly every line of the whole array."""
-    group = probes.fold("sum", "float32", (5000, columns), (0,))
+    group = probes.reduction("sum", "float32", (5000, columns), (0,))
     shape = nest(group)
     assert shape.columns
     assert _axis(shape, 5000 * columns, 1024, 2) == (0, together)
-    rows = nest(probes.fold("sum", "float32", (5000, columns), (1,)))
+    rows = nest(probes.reduction("sum", "float32", (5000, columns), (1,)))
     assert _axis(rows, 5000 * columns, 1024, 2) == (0, max(1, 1024 // columns))
 
 
-def test_a_fold_that_is_decided_ends_every_part(pool: Any) -> None:
+def test_a_reduction_that_is_decided_ends_every_part(pool: Any) -> None:
     pool.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
     x = np.zeros(50_000_000, bool)
-    group = fold("any", "bool", x.shape, False)
+    group = reduction("any", "bool", x.shape, False)
     run, out = launcher(group, object_code.compile_group(group), 3), np.zeros((), bool)
 
     def seconds(place: int) -> float:

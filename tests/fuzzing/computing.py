@@ -135,14 +135,14 @@ def joined(pool: Pool) -> None:
         pool.add(*both)
 
 
-_FOLDS = ("sum", "sum", "max", "min", "any", "all", "prod", "mean", "argmax", "argmin", "var")
+_REDUCTIONS = ("sum", "sum", "max", "min", "any", "all", "prod", "mean", "argmax", "argmin", "var")
 
 
 @move(7)
-def folded(pool: Pool) -> None:
+def reduced(pool: Pool) -> None:
     r = pool.random
     pair = pool.pick()
-    name = r.choice(_FOLDS)
+    name = r.choice(_REDUCTIONS)
     axis: Any = r.choice((None, 0, -1, 1, (0, 1), (0, -1)))
     keywords: dict[str, Any] = {"axis": axis}
     if r.random() < 0.3:
@@ -160,16 +160,16 @@ def folded(pool: Pool) -> None:
     elif name in ("max", "min"):
         pool.add(both[0] + np.int8(0), both[1] + np.int8(0))
     elif name in ("sum", "mean", "var") and pair.plain.size:
-        _compared_fold(pool, pair, both, name)
+        _compared_reduction(pool, pair, both, name)
 
 
-def _compared_fold(pool: Pool, pair: Pair, both: tuple[Any, Any], name: str) -> None:
+def _compared_reduction(pool: Pool, pair: Pair, both: tuple[Any, Any], name: str) -> None:
     result = np.asarray(both[0])
     sizes = np.abs(pair.plain.astype(np.complex128 if pair.plain.dtype.kind == "c" else float))
     if not np.isfinite(sizes).all():
         return
     total = float(sizes.sum() if name != "var" else (sizes * sizes).sum())
-    # The table's bound of a fold of n, whatever n is along the axis: at most all elements.
+    # The table's bound of a reduction of n, whatever n is along the axis: at most all elements.
     limit = np.finfo(result.dtype).eps * (pair.plain.size + 32) * 3
     pool.add_loose(result, both[1], limit * total + np.finfo(result.dtype).tiny)
 

@@ -1,4 +1,4 @@
-"""Moves that call a ufunc's methods, and ufuncs and folds with all their keywords."""
+"""Moves that call a ufunc's methods, and ufuncs and reduces with all their keywords."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import alight
 from .moves import move, scalar, too_big
 from .pool import Mismatch, Pair, Pool, outcomes, whole
 
-# Their folds are exact for integers in any order; extremes of floats but for the sign of a zero.
-_FOLDING = (
+# Their reductions are exact for integers in any order; extremes of floats but for the sign of a
+# zero.
+_REDUCING = (
     np.add, np.multiply, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.logical_and,
     np.logical_or, np.maximum, np.minimum,
 )  # fmt: skip
@@ -39,7 +40,7 @@ def _settled(ufunc: np.ufunc, both: tuple[Any, Any]) -> tuple[Any, Any]:
 def reduced(pool: Pool) -> None:
     r = pool.random
     pair = pool.pick()
-    ufunc = r.choice(_FOLDING)
+    ufunc = r.choice(_REDUCING)
     if not _exact(ufunc, pair.plain):
         return
     plain: dict[str, Any] = {"axis": r.choice((0, -1, None, 1, (0, 1), ()))}
@@ -92,7 +93,7 @@ def _target(pool: Pool, call: Any) -> Pair | None:
 @move(3)
 def accumulated(pool: Pool) -> None:
     pair = pool.pick()
-    ufunc = pool.random.choice(_FOLDING)
+    ufunc = pool.random.choice(_REDUCING)
     axis = pool.random.choice((0, -1))
     if not _exact(ufunc, pair.plain):
         return
@@ -108,7 +109,7 @@ def accumulated(pool: Pool) -> None:
 def reduced_at(pool: Pool) -> None:
     r = pool.random
     pair = pool.pick()
-    ufunc = r.choice(_FOLDING)
+    ufunc = r.choice(_REDUCING)
     length = pair.plain.shape[0] if pair.plain.ndim else 1
     at = [r.randrange(length or 1) for _ in range(r.randint(1, 4))]
     if not _exact(ufunc, pair.plain):

@@ -97,8 +97,8 @@ JOINED = {
 def test_sums_of_what_is_made_on_the_way_have_the_bits_of_sums_in_memory(
     name: str, dtype: str
 ) -> None:
-    folded_at_once, made = JOINED[name]
-    jitted, whole = alight.jit(folded_at_once), alight.jit(lambda x: np.sum(x))
+    reduced_at_once, made = JOINED[name]
+    jitted, whole = alight.jit(reduced_at_once), alight.jit(lambda x: np.sum(x))
     # ends within a vector, a chunk and a pair of chunks; several threads
     for n in (1, 15, 16, 17, 127, 128, 129, 255, 256, 257, 400, 512, 4099, 300_001):
         x, y = (np.abs(v) + np.dtype(dtype).type(0.5) for v in vectors(n, dtype))
@@ -114,7 +114,7 @@ def test_sums_of_what_is_made_on_the_way_have_the_bits_of_sums_in_memory(
         assert np.array_equal(along(x, y), whole(made(x, y)))
 
 
-def test_products_are_folded_without_a_buffer_in_between() -> None:
+def test_products_are_reduced_without_a_buffer_in_between() -> None:
     x, y = vectors(1000, "float64")
     text = module_text(summed(product("dot", x, y)), Schedule())
     joined = re.search(r"call void @(tree\.add\.float64\.joined\S*)\(ptr [^,]+, ptr ", text)
@@ -141,16 +141,16 @@ def test_special_values_and_warnings_are_numpys(function: Callable[..., Any]) ->
             assert found[0] == found[1], (value, y[0])
 
 
-def test_what_is_folded_and_what_is_not() -> None:
+def test_what_is_reduced_and_what_is_not() -> None:
     x, y = vectors(30, "float64")
     for name in ("dot", "vdot", "inner", "vecdot", "matmul"):
         group = product(name, x, y)
-        fold = summed(group)
-        assert fold.kind is GroupKind.REDUCE and fold.shape == (30,)
-        assert [node.op.name for node in fold.graph.nodes] == ["multiply", "sum"]
-        assert fold.graph.inputs == group.graph.inputs
-        assert fold.graph.layouts[3] is group.graph.layouts[2]
-        assert not group.form.same_bits and not fold.form.same_bits
+        reduction = summed(group)
+        assert reduction.kind is GroupKind.REDUCE and reduction.shape == (30,)
+        assert [node.op.name for node in reduction.graph.nodes] == ["multiply", "sum"]
+        assert reduction.graph.inputs == group.graph.inputs
+        assert reduction.graph.layouts[3] is group.graph.layouts[2]
+        assert not group.form.same_bits and not reduction.form.same_bits
     square = np.ones((30, 30))
     for operands in (
         (x.astype(complex), y), (x.astype("f4"), y), (x.astype("f2"), y.astype("f2")),
@@ -261,9 +261,9 @@ def test_products_go_along_what_lies_side_by_side(
     first: tuple[int, int], second: tuple[int, int], columns: bool
 ) -> None:
     x, y = np.ones(first), np.ones(second)
-    fold = summed(product("matmul" if first[1] == second[0] else "inner", x, y))
-    assert nest(fold).columns is columns
-    assert (columns_of(fold) is not None) is columns
+    reduction = summed(product("matmul" if first[1] == second[0] else "inner", x, y))
+    assert nest(reduction).columns is columns
+    assert (columns_of(reduction) is not None) is columns
 
 
 def test_a_generated_product_has_the_bits_of_the_sum_it_is() -> None:
@@ -334,7 +334,7 @@ print("done")
 
 
 @needs_compiler
-def test_a_cards_products_are_folds_too() -> None:
+def test_a_cards_products_are_reductions_too() -> None:
     passes(ON_A_CARD)
 
 
@@ -351,8 +351,8 @@ def test_a_cards_products_have_the_hosts_bits(name: str) -> None:
             terms = product_shape(group.graph, group.graph.nodes[0])[2]
             limit = product_eps(terms) * np.finfo(dtype).eps * function(np.abs(x), np.abs(y))
         for a, b in zip(laid(x), laid(y), strict=True):
-            fold = summed(grouped(name, a, b))
-            (on_host,), (actual,) = run(fold, [a, b]), cuda_on_cpu.run(fold, [a, b])
+            reduction = summed(grouped(name, a, b))
+            (on_host,), (actual,) = run(reduction, [a, b]), cuda_on_cpu.run(reduction, [a, b])
             assert np.array_equal(on_host, actual)
             assert np.all(np.abs(on_host - expect) <= limit)
 
@@ -371,11 +371,11 @@ def grouped(name: str, x: Any, y: Any) -> Group:
 def test_a_cards_products_of_few_columns_compile() -> None:
     for dtype in ("float32", "float64", "int8"):
         x, y = np.ones((1 << 14, 8), dtype).T, np.ones((1 << 14, 2), dtype)
-        fold = summed(grouped("tall", x, y))
-        shape = card_nest(fold)
-        grid = schedule(fold, shape, (0, 0, 0), 132)
+        reduction = summed(grouped("tall", x, y))
+        shape = card_nest(reduction)
+        grid = schedule(reduction, shape, (0, 0, 0), 132)
         assert shape.columns and grid.team == 16 and grid.cut and grid.turns == 1
-        made = form(fold, shape, grid)
+        made = form(reduction, shape, grid)
         assert [step.blocks for step in made.steps()] == [128, 2]
         text = made.text()
         for architecture in ("sm_75", "sm_90"):
@@ -450,7 +450,9 @@ def test_the_hosts_products_take_what_such_took_that_lay_as_they_do() -> None:
         ("uint8", turned, 30),
     ):
         assert seconds(dtype, lying, known) == expected, (dtype, lying)
-    assert seconds("float64", made, {})  # what the fold of products takes, where none was measured
+    assert seconds(
+        "float64", made, {}
+    )  # what the reduction of products takes, where none was measured
 
 
 def test_a_product_that_the_library_has_in_a_time_that_nobody_knows_is_not_generated() -> None:
@@ -472,9 +474,9 @@ def test_a_product_that_the_library_has_in_a_time_that_nobody_knows_is_not_gener
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 def test_products_of_long_columns_go_along_the_side_that_fills_vectors(dtype: str) -> None:
     x, y = operand((1003, 24), dtype, 1), operand((1003, 3), dtype, 2)
-    fold = summed(product("matmul", x.T, y))
-    shape = nest(fold, unroll=True)
+    reduction = summed(product("matmul", x.T, y))
+    shape = nest(reduction, unroll=True)
     assert shape.columns and shape.dims == (3, 24, 1003)
     assert [launcher_axis(shape, 3 * 24 * 1003, 1024, n) for n in (1, 7)] == [(0, 1)] * 2
     rows = np.ascontiguousarray(x.T), np.asfortranarray(y)
-    assert np.array_equal(*run(fold, [x.T, y]), *run(summed(product("matmul", *rows)), rows))
+    assert np.array_equal(*run(reduction, [x.T, y]), *run(summed(product("matmul", *rows)), rows))

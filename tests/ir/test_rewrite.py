@@ -312,7 +312,7 @@ def test_a_view_of_what_rows_give_keeps_their_axes(b: Builder) -> None:
     assert names(graph) == ["square", "sum", "sqrt", "divide"]
     small = rewrite(graph).graph
     assert [node.layout.shape for node in small.nodes[1:3]] == [(4, 1), (4, 1)]
-    # the view of columns' sums has no axis that was folded
+    # the view of columns' sums has no axis that was reduced
     b = Builder(SQUARE)
     square = b.view(0, np.s_[:, :4])
     across = b.view(b.reduce("sum", square, (0,)), np.s_[:, None])

@@ -190,8 +190,8 @@ def test_what_is_made_for_one_array_given_twice_answers_no_other_call() -> None:
 NEAR = """
 import jitted_bodies as t
 import numpy as np, alight
-import alight._src.ir.inner
-alight._src.ir.inner._NAMES = frozenset()  # products are the library's
+import alight._src.ir.inner_products
+alight._src.ir.inner_products._NAMES = frozenset()  # products are the library's
 from alight._src.log.decisions import LOG
 made = alight.jit(t.products)
 with alight.policy(force="cuda:0", floor=0):
@@ -349,8 +349,8 @@ def test_launches_made_ready_have_the_same_results(driver: str) -> None:
 MIXED = """
 import jitted_bodies as t
 import numpy as np, alight
-import alight._src.ir.inner
-alight._src.ir.inner._NAMES = frozenset()  # products are the library's
+import alight._src.ir.inner_products
+alight._src.ir.inner_products._NAMES = frozenset()  # products are the library's
 from alight.backends.cuda.mixed_replay import CudaParts
 from alight._src.log.decisions import LOG
 made = alight.jit(t.mixed)

@@ -93,7 +93,7 @@ LIVES: dict[str, tuple[Phase, list[tuple[Event, Phase]]]] = {
         Phase.COLD,
         [
             (Event.KEPT, Phase.RACING),
-            (Event.LACKS, Phase.LACKING),
+            (Event.UNOPENED, Phase.LACKING),
             (Event.KERNELS_WON, Phase.LACKING),
             (Event.NUMPY_WON, Phase.NUMPY_LACKING),
             (Event.OTHER_SCALARS, Phase.NUMPY_LACKING),
@@ -103,7 +103,7 @@ LIVES: dict[str, tuple[Phase, list[tuple[Event, Phase]]]] = {
         Phase.FORCED,
         [
             (Event.KEPT, Phase.FORCED),
-            (Event.LACKS, Phase.FORCED),
+            (Event.UNOPENED, Phase.FORCED),
             (Event.NO_GAIN, Phase.FORCED),
             (Event.TIMED, Phase.FORCED),
             (Event.NUMPY_WON, Phase.FORCED),

@@ -123,7 +123,7 @@ def test_results_of_one_memory_stay_so() -> None:
         assert first is again or np.shares_memory(np.asarray(first), np.asarray(again))
 
 
-def test_numbers_and_folds_come_back_as_on_arrays() -> None:
+def test_numbers_and_reductions_come_back_as_on_arrays() -> None:
     made: Any = alight.jit(lambda x: (x.sum(), x.shape[0], float(x.max()), None, "text"))
     x, _ = drawn()
     for _ in range(3):

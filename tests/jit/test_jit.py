@@ -1990,7 +1990,7 @@ def test_the_guard_calls_numpys_products_between_kernels(
 ) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
-    monkeypatch.setattr("alight._src.ir.inner._NAMES", frozenset())  # but for products
+    monkeypatch.setattr("alight._src.ir.inner_products._NAMES", frozenset())  # but for products
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((6, 5), (6, 8)))
     jitted = past_numpy(monkeypatch, products, a, b)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.jit.reachability import Reach
+from alight._src.jit.reachability import Reachability
 
 
 class Slotted:
@@ -240,10 +240,10 @@ def test_more_than_may_be_looked_at_leaves_the_arguments_to_numpy(mode: str) -> 
             chain = chain.kept
         return chain[0]
 
-    assert not Reach([chain], x.size).whole
+    assert not Reachability([chain], x.size).whole
     assert alight.jit(function)(x, chain) == 10.0
     numbers = [float(i) for i in range(30_000)]
-    assert Reach([numbers], x.size).whole and not Reach([numbers * 20], x.size).whole
+    assert Reachability([numbers], x.size).whole and not Reachability([numbers * 20], x.size).whole
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_compiled_functions_lead_to_their_functions_alone(mode: str) -> None:
         x += 10.0
         return keeping(None)
 
-    assert Reach([compiled], 0).whole and len(Reach([compiled], 0).met) < 20
+    assert Reachability([compiled], 0).whole and len(Reachability([compiled], 0).met) < 20
     for _ in range(3):
         x = np.arange(600.0)
         assert np.array_equal(alight.jit(body)(x), (np.arange(600.0) + 3.0) * 2.0)

@@ -14,7 +14,7 @@ import pytest
 
 import alight
 from alight._src.log.decisions import LOG
-from alight._src.record import leased
+from alight._src.record import argument_memory as leased
 from alight._src.run import execute
 
 BODIES = {

@@ -1,5 +1,5 @@
-"""What calibration learns of folds and of threads that share: sums have curves of their own, places
-take what was seen of them, an op's own probe is predicted as it was timed."""
+"""What calibration learns of reductions and of threads that share: sums have curves of their own,
+places take what was seen of them, an op's own probe is predicted as it was timed."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ KNOTS = (16, 1 << 12, 1 << 20)
 Takes = Callable[[int], float]
 
 
-def fold(op: str, dtype: str, n: int) -> Group:
-    return probes.fold(op, dtype, (n,), (0,))
+def reduction(op: str, dtype: str, n: int) -> Group:
+    return probes.reduction(op, dtype, (n,), (0,))
 
 
 def measured(implementation: str, dtype: str, takes: dict[str, Takes]) -> Samples:
@@ -44,7 +44,7 @@ def measured(implementation: str, dtype: str, takes: dict[str, Takes]) -> Sample
     for key, seconds in takes.items():
         op = {"elementwise": "add", "reduce_inner": "max", "reduce_sum": "sum"}[key]
         for n in KNOTS:
-            group = probes.loop(op, dtype, n) if op == "add" else fold(op, dtype, n)
+            group = probes.loop(op, dtype, n) if op == "add" else reduction(op, dtype, n)
             samples.add(f"{key}/{dtype}", n, group, [LAUNCH + seconds(n)] * 2)
     return samples
 
@@ -84,17 +84,19 @@ def streams(implementation: str, dtype: str = "float64") -> Samples:
 def test_a_librarys_sums_and_means_are_read_off_the_curve_of_sums() -> None:
     samples = streams("numpy")
     # a mean is a sum that is called in another way
-    samples.add("mean@reduce_inner/float64", FEW, fold("mean", "float64", FEW), [LAUNCH + 1e-6] * 2)
+    samples.add(
+        "mean@reduce_inner/float64", FEW, reduction("mean", "float64", FEW), [LAUNCH + 1e-6] * 2
+    )
     # rows of which each starts with 5 ns, for both operands
-    rows = probes.fold("sum", "float64", (N // 24, 24), (1,))
+    rows = probes.reduction("sum", "float64", (N // 24, 24), (1,))
     samples.add("start@reduce_inner/float64", N, rows, [LAUNCH + 3e-10 * N + N // 24 * 5e-9] * 2)
     rates = fitted(samples)
     for n in (N, 300_000):
-        summed = predicted(fold("sum", "float64", n), rates, "numpy")
+        summed = predicted(reduction("sum", "float64", n), rates, "numpy")
         assert summed == pytest.approx(LAUNCH + 3e-10 * n, rel=0.02)
-        mean = predicted(fold("mean", "float64", n), rates, "numpy")
+        mean = predicted(reduction("mean", "float64", n), rates, "numpy")
         assert mean - summed == pytest.approx(1e-6, rel=0.03)
-        most = predicted(fold("max", "float64", n), rates, "numpy")
+        most = predicted(reduction("max", "float64", n), rates, "numpy")
         assert most == pytest.approx(LAUNCH + 1e-10 * n, rel=0.02)
     assert predicted(rows, rates, "numpy") == pytest.approx(
         LAUNCH + 3e-10 * N + N // 24 * 5e-9, rel=0.03
@@ -106,7 +108,7 @@ def test_generated_means_of_integers_are_read_off_the_curve_of_the_floats_they_s
     dtype: str,
 ) -> None:
     samples = streams("generated")
-    mean = fold("mean", dtype, N)
+    mean = reduction("mean", dtype, N)
     samples.add(f"mean@reduce_inner/{dtype}", N, mean, [LAUNCH + 3e-10 * N] * 2)
     assert f"mean@reduce_inner/{dtype}" in fitted(samples).work
 
@@ -116,7 +118,7 @@ def test_a_sum_behind_other_ops_takes_what_it_does_beyond_extremes() -> None:
     samples = streams("generated")
     for n in KNOTS:
         samples.add("elementwise/complex128", n, probes.loop("add", "complex128", n), [LAUNCH] * 2)
-        group = fold("sum", "complex128", n)
+        group = reduction("sum", "complex128", n)
         samples.add("reduce_inner/complex128", n, group, [LAUNCH + 1e-9 * n] * 2)
     chain = probes.chain("complex128", N)
     samples.add("flop/complex128", N, chain, [LAUNCH + 24 * 5e-10 * N] * 2)
@@ -161,46 +163,48 @@ def test_an_op_is_estimated_from_any_dtype_that_alone_was_measured() -> None:
     assert tried > 10_000
 
 
-def test_complex_sums_are_their_folds_own_curve_and_means_with_them() -> None:
+def test_complex_sums_are_their_reductions_own_curve_and_means_with_them() -> None:
     samples = Samples("numpy", N)
     for n in KNOTS:
         samples.add("elementwise/complex128", n, probes.loop("add", "complex128", n), [LAUNCH] * 2)
-        group = fold("sum", "complex128", n)
+        group = reduction("sum", "complex128", n)
         samples.add("reduce_inner/complex128", n, group, [LAUNCH + 3e-10 * n] * 2)
-        group = probes.fold("sum", "complex128", (61, n // 16), (0,))
+        group = probes.reduction("sum", "complex128", (61, n // 16), (0,))
         samples.add("reduce_outer/complex128", n, group, [LAUNCH + 3e-10 * n] * 2)
-    few = fold("mean", "complex128", FEW)
+    few = reduction("mean", "complex128", FEW)
     samples.add("mean@reduce_inner/complex128", FEW, few, [LAUNCH + 1e-6] * 2)
     # of results side by side, which are divided: nothing of that is in a mean of all
-    outer = probes.fold("mean", "complex128", (61, N // 61), (0,))
+    outer = probes.reduction("mean", "complex128", (61, N // 61), (0,))
     samples.add("mean@reduce_outer/complex128", N, outer, [LAUNCH + 1e-4] * 2)
     rates = fitted(samples)
-    both = [predicted(fold(op, "complex128", 300_000), rates, "numpy") for op in ("sum", "mean")]
+    both = [
+        predicted(reduction(op, "complex128", 300_000), rates, "numpy") for op in ("sum", "mean")
+    ]
     assert both[0] == pytest.approx(LAUNCH + 9e-5, rel=0.02)
     assert both[1] - both[0] == pytest.approx(1e-6, rel=0.03)
 
 
 @pytest.mark.parametrize("more", [0.25, 0.45, 3.0])
-def test_a_fold_takes_at_any_size_what_its_probe_took_more(more: float) -> None:
-    """However little it is beside what the curve's own fold takes."""
+def test_a_reduction_takes_at_any_size_what_its_probe_took_more(more: float) -> None:
+    """However little it is beside what the curve's own reduction takes."""
     samples = streams("generated")
     samples.add(
         "argmax@reduce_inner/float64",
         N,
-        fold("argmax", "float64", N),
+        reduction("argmax", "float64", N),
         [LAUNCH + (1 + more) * 1e-10 * N] * 2,
     )
     rates = fitted(samples)
     for n in (N, 500_000):
-        found = predicted(fold("argmax", "float64", n), rates, "generated")
+        found = predicted(reduction("argmax", "float64", n), rates, "generated")
         assert found == pytest.approx(LAUNCH + (1 + more) * 1e-10 * n, rel=0.02)
 
 
-def test_what_a_folds_probe_took_little_more_may_be_noise() -> None:
+def test_what_a_reductions_probe_took_little_more_may_be_noise() -> None:
     samples = streams("numpy")
-    group = fold("argmax", "float64", N)
+    group = reduction("argmax", "float64", N)
     samples.add("argmax@reduce_inner/float64", N, group, [LAUNCH + 1.12 * 1e-10 * N] * 2)
-    found = predicted(fold("argmax", "float64", 500_000), fitted(samples), "numpy")
+    found = predicted(reduction("argmax", "float64", 500_000), fitted(samples), "numpy")
     assert found == pytest.approx(LAUNCH + 1e-10 * 500_000, rel=0.01)
 
 
@@ -211,7 +215,9 @@ def test_places_of_integers_are_found_as_their_extremes_are() -> None:
     rates = fitted(samples)
     slow = {"argmax@reduce_inner/float64": guess(1e-8, "seconds")}  # which ask for NaNs
     rates = replace(rates, work={**rates.work, **slow})
-    both = [predicted(fold(op, "int64", 300_000), rates, "generated") for op in ("argmin", "min")]
+    both = [
+        predicted(reduction(op, "int64", 300_000), rates, "generated") for op in ("argmin", "min")
+    ]
     assert both[0] == pytest.approx(both[1], rel=0.01)
 
 
@@ -292,7 +298,7 @@ def test_a_bench_makes_arrays_no_larger_than_they_are_read() -> None:
     backend = HostBackend()
     bench = Bench(backend, backend.probe().devices[0], 1 << 24)
     made = [
-        bench.launch(Probe("numpy", fold("max", "float64", n))).inputs[0].buffer.nbytes
+        bench.launch(Probe("numpy", reduction("max", "float64", n))).inputs[0].buffer.nbytes
         for n in (16, 300_000, 1 << 21)
     ]
     assert made == [1 << 21, 1 << 22, 1 << 24]

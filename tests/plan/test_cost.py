@@ -108,7 +108,7 @@ def test_broadcast_and_repeated_inputs_count_once() -> None:
 
 
 def test_a_reduction_counts_what_it_reads() -> None:
-    work = workload(probes.fold("sum", "float32", (30, 70), (1,)))
+    work = workload(probes.reduction("sum", "float32", (30, 70), (1,)))
     assert work.flops == 2100
     assert (work.bytes_read, work.bytes_written) == (2100 * 4, 30 * 4)
     assert work.elements == 2100
@@ -398,8 +398,8 @@ def test_what_was_not_measured_has_no_estimate(profile: Profile) -> None:
     poorer = Profile.from_dict(document)
     assert estimate(probes.product("float64", 8), "sim:0", "library", poorer) is None
     # A reduction borrows the nearest curve instead, and says less surely.
-    fold = probes.fold("sum", "float64", (1000,), (0,))
-    sure, unsure = (estimate(fold, "sim:0", "library", p) for p in (profile, poorer))
+    reduction = probes.reduction("sum", "float64", (1000,), (0,))
+    sure, unsure = (estimate(reduction, "sim:0", "library", p) for p in (profile, poorer))
     assert sure is not None and unsure is not None
     assert unsure.high / unsure.low > 2 * sure.high / sure.low
 
@@ -484,8 +484,8 @@ def test_arithmetic_beyond_the_first_flop_hides_behind_the_memory(profile: Profi
     assert many.terms["compute"] == pytest.approx((probes.CHAIN - 1) * flop * n - hidden)
 
 
-def test_what_is_folded_past_the_last_knot_comes_from_memory(profile: Profile) -> None:
-    """Folds are measured up to 16 MB, which a last cache may hold: additions up to three times
+def test_what_is_reduced_past_the_last_knot_comes_from_memory(profile: Profile) -> None:
+    """Reductions are measured up to 16 MB, which a last cache may hold: additions up to three times
     that."""
     document = profile.to_dict() | {"origin": "measured"}
     near, far = 1e-11, 4e-11  # seconds a byte in the cache, and past 16 MB
@@ -497,7 +497,7 @@ def test_what_is_folded_past_the_last_knot_comes_from_memory(profile: Profile) -
         curves[name] = {"knots": lines + beyond, "source": "probe"}
     measured = Profile.from_dict(document)
     for n in (last // 8, 3 * last // 8):
-        group = probes.fold("max", "float64", (n,), (0,))
+        group = probes.reduction("max", "float64", (n,), (0,))
         found = estimate(group, "sim:0", "generated", measured)
         assert found is not None
         expect = near * last + far * (8 * n - last)
@@ -642,7 +642,7 @@ GROUPS: list[Callable[[int], Group]] = [
     lambda n: probes.loop("add", "float64", n),
     lambda n: probes.loop("exp", "float64", n),
     lambda n: probes.chain("float64", n),
-    lambda n: probes.fold("sum", "float64", (n,), (0,)),
+    lambda n: probes.reduction("sum", "float64", (n,), (0,)),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What is timed settles first; what caches keep, what repeats, and how folds are read."""
+"""What is timed settles first; what caches keep, what repeats, and how reductions are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
 from alight._src.measure import probes
 from alight._src.measure.timing import sample_calls, settled
-from alight._src.plan.cache_distance import Reach
+from alight._src.plan.cache_distance import ReuseDistance
 from alight._src.plan.cost import Profile, Rates, estimate
 from alight._src.plan.curve import Curve, guess
 from alight._src.plan.loop_overhead import padding, step_of
@@ -98,25 +98,25 @@ def test_sums_of_floats_are_read_off_their_own_curve() -> None:
     }
     found = rates(curves)
     one, other = (
-        seconds(probes.fold(op, "float64", (100_000,), (0,)), found, "generated")
+        seconds(probes.reduction(op, "float64", (100_000,), (0,)), found, "generated")
         for op in ("max", "sum")
     )
     assert other == pytest.approx(2 * one, rel=1e-3)
-    rows = probes.fold("sum", "float64", (50_000, 2), (1,))  # a chunk each: nothing meets
-    most = probes.fold("max", "float64", (50_000, 2), (1,))
+    rows = probes.reduction("sum", "float64", (50_000, 2), (1,))  # a chunk each: nothing meets
+    most = probes.reduction("max", "float64", (50_000, 2), (1,))
     assert seconds(rows, found, "generated") == pytest.approx(seconds(most, found, "generated"))
 
 
-def test_what_does_not_round_is_folded_as_two_arrays_are() -> None:
+def test_what_does_not_round_is_reduced_as_two_arrays_are() -> None:
     tiny = Curve([(8.0, LAUNCH), (8e9, LAUNCH + 1e-12)])
     found = rates({"reduce_inner/int64": tiny, "elementwise/int64": tiny}, multiply_of_int64=1e-9)
     found.work["prod@reduce_inner/float64"] = guess(5e-9, "seconds")  # type: ignore[index]
-    group = probes.fold("prod", "int64", (1000,), (0,))
+    group = probes.reduction("prod", "int64", (1000,), (0,))
     assert seconds(group, found, "generated") == pytest.approx(1e-6, rel=1e-3)
 
 
 def whole_rows(op: str, count: int, length: int) -> tuple[Graph, Pass]:
-    """Return what folds everything of what an op makes of rows that lie apart."""
+    """Return what reductions everything of what an op makes of rows that lie apart."""
     kind = np.dtype(np.float64)
     apart = make_layout(kind, (count, length), (8 * (length + 7), 8))
     made = make_layout(kind, (count, length))
@@ -129,7 +129,7 @@ def whole_rows(op: str, count: int, length: int) -> tuple[Graph, Pass]:
     return graph, item
 
 
-def test_short_rows_before_a_fold_of_everything_fill_as_many_vectors_as_go_together() -> None:
+def test_short_rows_before_a_reduction_of_everything_fill_as_many_vectors_as_go_together() -> None:
     graph, item = whole_rows("sin", 1000, 5)
     step = step_of(graph, item)
     assert step >= 16 and padding(item, step) == step / 5
@@ -142,7 +142,7 @@ def test_what_a_cache_was_given_once_is_halfway_to_memory() -> None:
     curve = Curve(knots)
     layout = make_layout(np.dtype(np.float64), (1 << 19,))
     nodes = (Node(OPS["negative"], (0,), (), layout), Node(OPS["negative"], (1,), (), layout))
-    reach = Reach(rates({"elementwise/float64": curve}), Graph((layout,), nodes, (2,)))
+    reach = ReuseDistance(rates({"elementwise/float64": curve}), Graph((layout,), nodes, (2,)))
     reach.whole = 4e7
 
     def each(nbytes: float) -> float:

@@ -1,4 +1,4 @@
-"""What loops, folds and choices cost beside the elements: each has a number of its own."""
+"""What loops, reductions and choices cost beside the elements: each has a number of its own."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_what_is_looked_for_in_rows_apart_is_copied_first() -> None:
 def test_a_mean_divides_its_results() -> None:
     work = {"divide/float64": 2e-9, "mean@reduce_outer/float64": 0.0}
     few, many = (
-        terms(probes.fold("mean", "float64", (3, n), (0,)), work)["loops"] for n in (1, 10_000)
+        terms(probes.reduction("mean", "float64", (3, n), (0,)), work)["loops"] for n in (1, 10_000)
     )
     assert few == 0 and many == pytest.approx(20e-6, rel=1e-3)
 
@@ -186,21 +186,21 @@ def test_what_comes_in_is_as_far_away_as_all_that_ops_go_through() -> None:
     assert found.seconds > 6 * alone.seconds
 
 
-def test_short_folds_start_as_short_ones_did_and_others_between() -> None:
+def test_short_reductions_start_as_short_ones_did_and_others_between() -> None:
     work = {"start@reduce_inner/float64": 9e-9, "short@reduce_inner/float64": 3e-9}
     found = [
-        terms(probes.fold("sum", "float64", (50, n), (1,)), work)["loops"] / 100
+        terms(probes.reduction("sum", "float64", (50, n), (1,)), work)["loops"] / 100
         for n in (2, START_ROWS[0], 8, START_ROWS[1], 100)
     ]
     assert found[:2] == pytest.approx([3e-9, 3e-9]) and found[3:] == pytest.approx([9e-9, 9e-9])
     assert 3e-9 < found[2] < 9e-9
 
 
-def test_folds_of_columns_start_as_their_own_ops_did() -> None:
+def test_reductions_of_columns_start_as_their_own_ops_did() -> None:
     work = {"start@reduce_outer/float64": 1e-9, "start@max@reduce_outer/float64": 9e-9}
     work |= {"start@prod@reduce_outer/float64": 2e-9}
     for op, seconds in (("sum", 1e-9), ("mean", 1e-9), ("prod", 2e-9), ("max", 9e-9)):
-        group = probes.fold(op, "float64", (100, 100), (0,))
+        group = probes.reduction(op, "float64", (100, 100), (0,))
         # those of as many rows as its curve was measured with are in that
         assert terms(group, work)["loops"] == pytest.approx((100 - OUTER_ROWS) * 2 * seconds)
         # generated code begins them all alike
@@ -224,7 +224,7 @@ def test_fewer_rows_than_a_curve_was_measured_with_take_less_than_it_says(
 ) -> None:
     monkeypatch.setattr(cost_profiles, "BYTE", 1e-10)
     work = {"start@reduce_outer/float64": 1e-9}
-    few, many = (probes.fold("sum", "float64", (n, 6100 // n), (0,)) for n in (2, OUTER_ROWS))
+    few, many = (probes.reduction("sum", "float64", (n, 6100 // n), (0,)) for n in (2, OUTER_ROWS))
     less = terms(many, work)["memory"] - terms(few, work)["memory"]
     assert less == pytest.approx((OUTER_ROWS - 2) * 2 * 1e-9)
     assert terms(few, {"start@reduce_outer/float64": 1.0})["memory"] == 0.0
@@ -234,7 +234,8 @@ def test_torn_rows_of_one_result_take_longer_as_they_do() -> None:
     work = {"short@whole/float64": 2e-9, "start@whole/float64": 18e-9}
     lengths = (START_ROWS[0], (START_ROWS[0] + WHOLE_ROW) // 2, WHOLE_ROW, 2 * WHOLE_ROW)
     found = [
-        terms(probes.fold("max", "float64", (50, n), (0, 1), 7), work, "generated")["loops"] / 100
+        terms(probes.reduction("max", "float64", (50, n), (0, 1), 7), work, "generated")["loops"]
+        / 100
         for n in lengths
     ]
     assert found == pytest.approx([2e-9, 10e-9, 18e-9, 18e-9])
@@ -245,7 +246,7 @@ def test_short_rows_are_side_by_side_whatever_they_are_broadcast_along(
     shape: tuple[int, int, int],
 ) -> None:
     """Distances between points: coordinates that stay beside others are no elements apart."""
-    work = {"beside@reduce_inner/float64": 1e-9, "far@folded/float64": 1e-6}
+    work = {"beside@reduce_inner/float64": 1e-9, "far@reduced/float64": 1e-6}
     rows, columns, length = shape
     both = make_layout(np.dtype("float64"), shape)
     one = make_layout(both.dtype, (rows, 1, length))
@@ -275,37 +276,37 @@ def test_short_rows_that_are_turned_around_run_together() -> None:
 def test_a_library_looks_for_places_in_rows_call_by_call() -> None:
     work = {"start@argmax@reduce_inner/float64": 5e-9, "start@elementwise/float64": 1e-9}
     for op in ("argmax", "argmin"):
-        group = probes.fold(op, "float64", (50, 100), (1,))
+        group = probes.reduction(op, "float64", (50, 100), (1,))
         assert terms(group, work)["loops"] == pytest.approx(50 * 2 * 5e-9)
 
 
-def test_a_fold_of_everything_begins_no_result_with_a_row() -> None:
+def test_a_reduction_of_everything_begins_no_result_with_a_row() -> None:
     work = {"start@reduce_inner/float64": 9e-9, "start@elementwise/float64": 1e-9}
     kind = np.dtype(np.float64)
     apart = make_layout(kind, (50, 5), (96, 8))
 
-    def folded(axis: tuple[int, ...], left: tuple[int, ...]) -> Group:
+    def reduced(axis: tuple[int, ...], left: tuple[int, ...]) -> Group:
         node = Node(OPS["sum"], (0,), (("axis", axis),), make_layout(kind, left))
         return Group(GroupKind.REDUCE, Graph((apart,), (node,), (1,)), (50, 5))
 
-    assert terms(folded((1,), (50,)), work)["loops"] == pytest.approx(50 * 2 * 9e-9)
-    assert terms(folded((0, 1), ()), work)["loops"] == pytest.approx(50 * 2 * 1e-9)
+    assert terms(reduced((1,), (50,)), work)["loops"] == pytest.approx(50 * 2 * 9e-9)
+    assert terms(reduced((0, 1), ()), work)["loops"] == pytest.approx(50 * 2 * 1e-9)
 
 
-def test_a_body_before_a_fold_takes_as_long_as_such_bodies_did() -> None:
+def test_a_body_before_a_reduction_takes_as_long_as_such_bodies_did() -> None:
     work = {"sin/float64": 1e-9, "add/float64": 1e-11, "max@reduce_inner/float64": 0.0}
-    slow = {**work, "sin@folded/float64": 3e-9, "flop@folded/float64": 5e-11}
+    slow = {**work, "sin@reduced/float64": 3e-9, "flop@reduced/float64": 5e-11}
     for op, before, after in (("sin", 1e-9, 3e-9), ("add", 1e-11, 5e-11)):
-        group = probes.folded("float64", 1000, (op,))
+        group = probes.reduced("float64", 1000, (op,))
         assert terms(group, work, "generated")["compute"] == pytest.approx(1000 * before)
         assert terms(group, slow, "generated")["compute"] == pytest.approx(1000 * after)
 
 
-def test_what_a_body_takes_more_before_a_fold_goes_by_the_width_of_its_numbers() -> None:
+def test_what_a_body_takes_more_before_a_reduction_goes_by_the_width_of_its_numbers() -> None:
     work = {"sin/float64": 1e-9, "sin/float32": 1e-9, "max@reduce_inner/float64": 0.0}
-    more = {**work, "exp/float64": 1e-9, "exp@folded/float64": 3e-9}
+    more = {**work, "exp/float64": 1e-9, "exp@reduced/float64": 3e-9}
     for dtype, seconds in (("float64", 3e-9), ("float32", 2e-9)):
-        group = probes.folded(dtype, 1000, ("sin",))
+        group = probes.reduced(dtype, 1000, ("sin",))
         found = terms(group, more, "generated")["compute"]
         assert found == pytest.approx(1000 * seconds), dtype
 
@@ -330,7 +331,7 @@ def test_what_threads_left_of_few_rows_is_put_together_by_one() -> None:
     work = {"combined@reduce_inner/float64": 1e-6}
 
     def launch(rows: int, threads: int, elements: int = COMBINED_BYTES // 8) -> float:
-        group = probes.fold("sum", "float64", (rows, elements // rows), (1,))
+        group = probes.reduction("sum", "float64", (rows, elements // rows), (1,))
         profile = replace(profile_with(work, "generated"), fingerprint={"threads": threads})
         found = estimate(group, "cpu", "generated", profile)
         assert found is not None
@@ -353,7 +354,7 @@ def test_few_columns_are_shared_by_their_parts() -> None:
         sharing=Curve([(1e-7, 1e-7 / 16), (1e-3, 1e-3 / 16), (1.0, 1.0 / 16)]),
     )
     for columns, parts in ((16, 1), (64, 2), (128, 4)):
-        group = probes.fold("max", "float64", (1 << 14, columns), (0,))
+        group = probes.reduction("max", "float64", (1 << 14, columns), (0,))
         found = estimate(group, "cpu", "generated", Profile("cpu", {"generated": shared}))
         assert found is not None
         alone = 1e-10 * (1 << 14) * columns * 8
@@ -390,7 +391,7 @@ def test_a_device_takes_for_a_short_row_what_its_team_does() -> None:
     work = {"beside@reduce_inner/float64": 1e-11}
 
     def loops(op: str, length: int, work: Mapping[str, float] = work) -> float:
-        group = probes.fold(op, "float64", (1000, length), (1,))
+        group = probes.reduction(op, "float64", (1000, length), (1,))
         found = estimate(group, "cuda:0", "generated", on_card(work))
         assert found is not None
         return found.terms["loops"] / 1000
@@ -402,7 +403,7 @@ def test_a_device_takes_for_a_short_row_what_its_team_does() -> None:
     assert loops("max", ROW, places) == pytest.approx(ROW * 1e-11)
 
 
-def test_a_device_folds_row_by_row_however_its_operands_lie() -> None:
+def test_a_device_reductions_row_by_row_however_its_operands_lie() -> None:
     kind = np.dtype(np.float64)
     one = make_layout(kind, (100, 1, 3), (24, 0, 8))
     other = make_layout(kind, (1, 100, 3), (0, 24, 8))
@@ -483,7 +484,7 @@ def test_differences_from_a_mean_go_through_memory() -> None:
     profile = Profile("cpu", {"numpy": rates})
 
     def loops(op: str, n: int) -> float:
-        found = estimate(probes.fold(op, "float64", (n,), (0,)), "cpu", "numpy", profile)
+        found = estimate(probes.reduction(op, "float64", (n,), (0,)), "cpu", "numpy", profile)
         assert found is not None and kind == np.float64
         return found.terms["loops"]
 
@@ -591,7 +592,7 @@ def test_long_rows_are_added_one_after_the_other() -> None:
     )
 
     def seconds(rows: int, length: int) -> float:
-        group = probes.fold("max", "float64", (rows, length), (0,))
+        group = probes.reduction("max", "float64", (rows, length), (0,))
         found = estimate(group, "cpu", "numpy", Profile("cpu", {"numpy": rates}))
         assert found is not None
         return found.terms["memory"]
@@ -612,7 +613,7 @@ def test_little_work_takes_its_share_of_the_first_knot() -> None:
         *(guess(LAUNCH, "seconds"), guess(LAUNCH, "seconds"), curves),
         *({"flop/float64": guess(0.0, "seconds")}, guess(1.0, "share"), 0.1),
     )
-    group = probes.fold("max", "float64", (5, 10), (0,))
+    group = probes.reduction("max", "float64", (5, 10), (0,))
     found = estimate(group, "cpu", "numpy", Profile("cpu", {"numpy": rates}))
     assert found is not None
     assert found.seconds == pytest.approx(LAUNCH + 2 * LAUNCH * 400 / 4000)
@@ -634,14 +635,14 @@ def test_what_is_looked_for_across_rows_is_copied_as_squares_were() -> None:
     }
     work |= {"start@elementwise/float64": 1e-15, "turned64/float64": 1e-3}
     for side, unit in ((TURNED_SIDES[0], 1e-9), (TURNED_SIDES[2], 4e-9)):
-        group = probes.fold("argmax", "float64", (side, side), (0,))
+        group = probes.reduction("argmax", "float64", (side, side), (0,))
         found = terms(group, work)["loops"]
         assert found == pytest.approx(side * side * unit, rel=1e-3)
 
 
 def test_a_mean_divides_its_results_as_was_measured() -> None:
     work = {"divide/float64": 1e-10, "mean@after/float64": 5e-10}
-    group = probes.fold("mean", "float64", (4, 1000), (0,))
+    group = probes.reduction("mean", "float64", (4, 1000), (0,))
     assert terms(group, work)["loops"] == pytest.approx(1000 * 5e-10)
 
 
@@ -687,16 +688,16 @@ def test_what_is_fitted_stands_for_the_probes_it_was_made_of() -> None:
         stream = 24e-12 * count
         add("elementwise/float64", count, probes.loop("add", "float64", count), 3e-6 + stream)
         for key, shape in (("inner", (count,)), ("outer", (2, count // 2))):
-            group = probes.fold("max", "float64", shape, (0,))
+            group = probes.reduction("max", "float64", shape, (0,))
             add(f"reduce_{key}/float64", count, group, 5e-6)
     # one operand less is 0.4 us less; of the rest 0.1 ns an element computes
     add("negative/float64", n, probes.loop("negative", "float64", n), 2.6e-6 + 1e-10 * n)
     add("negative/float64", 64, probes.loop("negative", "float64", 64), 2.6e-6)
-    add("sum@after/float64", n // 4, probes.fold("sum", "float64", (4, n // 4), (0,)), 6e-6)
-    add("mean@after/float64", n // 4, probes.fold("mean", "float64", (4, n // 4), (0,)), 8e-6)
-    eight = probes.fold("sum", "float64", (8, 1 << 16), (1,))
+    add("sum@after/float64", n // 4, probes.reduction("sum", "float64", (4, n // 4), (0,)), 6e-6)
+    add("mean@after/float64", n // 4, probes.reduction("mean", "float64", (4, n // 4), (0,)), 8e-6)
+    eight = probes.reduction("sum", "float64", (8, 1 << 16), (1,))
     add("combined@reduce_inner/float64", 1 << 19, eight, 5e-6 + 7 * 1.5e-6)
-    square = probes.fold("argmax", "float64", (63, 63), (0,))
+    square = probes.reduction("argmax", "float64", (63, 63), (0,))
     add("copied64/float64", 63 * 63, square, 5e-6 + 1e-9 * 63 * 63)
     rates = fit(samples)
     assert rates is not None

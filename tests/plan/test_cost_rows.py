@@ -45,7 +45,7 @@ def test_generated_code_is_handed_its_inputs_one_by_one() -> None:
         # one operand that took longer than two was met in a slow moment (H200's host: 1.2 us)
         slow = {"call.negative/float64": 1.2e-6}
         assert terms(group, slow, "generated")["launch"] == pytest.approx(LAUNCH)
-    group = probes.fold("max", "float64", (10,), (0,))  # folds were measured with one
+    group = probes.reduction("max", "float64", (10,), (0,))  # reductions were measured with one
     assert terms(group, work, "generated")["launch"] == pytest.approx(LAUNCH)
 
 
@@ -53,17 +53,17 @@ def test_branches_on_what_is_looked_for_are_learnt_of_few_rows() -> None:
     names = [f"{start}@argmax@reduce_inner/float64" for start in ("short", "start")]
     work = {name: 1e-9 for name in names} | {f"guessed.{name}": 9e-9 for name in names}
     for rows_, seconds in ((LEARNT // 7, 1e-9), (GUESSED // 7 + 1, 9e-9)):
-        group = probes.fold("argmax", "float64", (rows_, 7), (1,))
+        group = probes.reduction("argmax", "float64", (rows_, 7), (1,))
         found = terms(group, work)["loops"]
         assert found == pytest.approx(2 * rows_ * seconds, rel=1e-3)
-    between = probes.fold("argmax", "float64", (1 << 16, 7), (1,))
+    between = probes.reduction("argmax", "float64", (1 << 16, 7), (1,))
     assert 3e-9 < terms(between, work)["loops"] / 2 / (1 << 16) <= 9e-9
 
 
 def test_integers_are_looked_for_as_integers_were() -> None:
     work = {"start@argmin@reduce_inner/int64": 1e-9, "start@argmax@reduce_inner/float64": 5e-9}
     for op, dtype, seconds in (("argmax", "int64", 1e-9), ("argmin", "float64", 5e-9)):
-        group = probes.fold(op, dtype, (100, 50), (1,))
+        group = probes.reduction(op, dtype, (100, 50), (1,))
         for implementation in ("numpy", "generated"):
             found = terms(group, work, implementation)["loops"]
             assert found == pytest.approx(2 * 100 * seconds)
@@ -72,7 +72,7 @@ def test_integers_are_looked_for_as_integers_were() -> None:
 def test_what_libraries_copy_into_order_begins_with_each_short_row() -> None:
     work = {"copied64/float64": 1e-10, "short@copied/float64": 8e-9}
     work |= {"start@elementwise/float64": 1e-15}
-    group = probes.fold("argmax", "float64", (7, 1000), (0,))
+    group = probes.reduction("argmax", "float64", (7, 1000), (0,))
     assert terms(group, work)["loops"] == pytest.approx(7000 * 1e-10 + 1000 * 8e-9, rel=1e-3)
 
 
@@ -87,7 +87,7 @@ def test_columns_of_few_rows_write_as_much_as_they_read() -> None:
     profile = Profile("cpu", {"generated": rates})
 
     def memory(count: int, length: int) -> float:
-        group = probes.fold("max", "float64", (count, length), (0,))
+        group = probes.reduction("max", "float64", (count, length), (0,))
         found = estimate(group, "cpu", "generated", profile)
         assert found is not None
         return found.terms["memory"]
@@ -117,13 +117,13 @@ def test_a_choice_is_guessed_however_few_arrays_it_moves() -> None:
     assert found.seconds == pytest.approx(call + 4e-4 * size * 25 / (1 << 22), rel=0.02)
 
 
-def test_folds_of_what_lies_apart_wait_longer_in_long_bodies() -> None:
-    work = {"distant/float64": 1e-12, "distant@folded/float64": 1e-10}
+def test_reductions_of_what_lies_apart_wait_longer_in_long_bodies() -> None:
+    work = {"distant/float64": 1e-12, "distant@reduced/float64": 1e-10}
     work |= {"distant@special/float64": 4e-10}
     n = DISTANT_BYTES // 24
     seconds = {}
     for ops in (("add",), ("add", "exp")):
-        group = probes.folded("float64", n, ops, 3)
+        group = probes.reduced("float64", n, ops, 3)
         found = estimate(group, "cpu", "generated", profile_with(work, "generated"))
         bare = estimate(group, "cpu", "generated", profile_with({}, "generated"))
         assert found is not None and bare is not None
@@ -228,8 +228,8 @@ def test_places_are_measured_where_they_are_looked_for() -> None:
     own, hidden = (
         {p.key for p in points_of(d) if p.implementation == "generated"} for d in (away, many)
     )
-    assert {"exp/float64", "exp@folded/float64"} <= own and "chain.divide/float64" not in own
-    assert not {"exp/float64", "exp@folded/float64"} & hidden and "chain.divide/float64" in hidden
+    assert {"exp/float64", "exp@reduced/float64"} <= own and "chain.divide/float64" not in own
+    assert not {"exp/float64", "exp@reduced/float64"} & hidden and "chain.divide/float64" in hidden
     assert "remainder/int64" in hidden  # how often it goes around is in no body
 
 
@@ -301,7 +301,7 @@ def test_sums_of_complex_rows_take_no_less_out_of_memory_than_none() -> None:
     for count in (16, 1 << 12, 1 << 20):
         for dtype in ("float64", "complex128"):
             add(f"elementwise/{dtype}", count, probes.loop("add", dtype, count), 1e-11)
-        rows = probes.fold("sum", "complex128", (count // 8, 8), (1,))
+        rows = probes.reduction("sum", "complex128", (count // 8, 8), (1,))
         add("reduce_inner/complex128", count, rows, 1e-11)
     near = 1e-9
     for key, amount, group in complex_rows("complex128", n, most):

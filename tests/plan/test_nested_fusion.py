@@ -1,4 +1,4 @@
-"""Folds whose elements are short folds: one kernel that has the bits of two."""
+"""Reductions whose elements are short reductions: one kernel that has the bits of two."""
 
 from __future__ import annotations
 
@@ -34,20 +34,22 @@ from plan_facts import FACTS, POLICIES, at, launches
 ATTRS = (("axis", (2,)), ("keepdims", False))
 
 
-def inner(x: Array, y: Array, names: tuple[str, ...], fold: str) -> Group:
-    """Return a fold of the last axis of what elementwise ops make of two operands."""
+def inner(x: Array, y: Array, names: tuple[str, ...], reduction: str) -> Group:
+    """Return a reduction of the last axis of what elementwise ops make of two operands."""
     shape = np.broadcast_shapes(x.shape, y.shape)
     full = make_layout(x.dtype, shape)
     nodes = [Node(OPS[names[0]], (0, 1), (), full)]
     nodes += [Node(OPS[name], (2 + k,), (), full) for k, name in enumerate(names[1:])]
-    nodes.append(Node(OPS[fold], (1 + len(nodes),), ATTRS, make_layout(x.dtype, shape[:2])))
+    nodes.append(Node(OPS[reduction], (1 + len(nodes),), ATTRS, make_layout(x.dtype, shape[:2])))
     given = layout_of(x), layout_of(y)
     return Group(GroupKind.REDUCE, Graph(given, tuple(nodes), (1 + len(nodes),)), shape)
 
 
-def nested(x: Array, y: Array, names: tuple[str, ...], fold: str, outer: str, axis: int) -> Group:
-    """Return the same with a fold of its results along one of their axes."""
-    group = inner(x, y, names, fold)
+def nested(
+    x: Array, y: Array, names: tuple[str, ...], reduction: str, outer: str, axis: int
+) -> Group:
+    """Return the same with a reduction of its results along one of their axes."""
+    group = inner(x, y, names, reduction)
     shape = group.shape[:2]
     result = np.dtype(np.intp) if outer.startswith("arg") else x.dtype
     along = axis if outer.startswith("arg") else (axis,)
@@ -60,9 +62,9 @@ def nested(x: Array, y: Array, names: tuple[str, ...], fold: str, outer: str, ax
     return whole
 
 
-def by_two(group: Group, x: Array, y: Array, names: tuple[str, ...], fold: str) -> Array:
-    """Return what two kernels give, one for each fold."""
-    (between,) = run(inner(x, y, names, fold), [x, y])
+def by_two(group: Group, x: Array, y: Array, names: tuple[str, ...], reduction: str) -> Array:
+    """Return what two kernels give, one for each reduction."""
+    (between,) = run(inner(x, y, names, reduction), [x, y])
     node = group.graph.nodes[-1]
     along = node.attr("axis")
     axes = along if isinstance(along, tuple) else (along,)
@@ -94,16 +96,16 @@ def test_one_kernel_has_the_bits_of_two(name: str, outer: str) -> None:
     names: tuple[str, ...] = ("subtract", "square")
     if outer == "any_special":  # in stages, with rows that are not whole vectors
         names, outer = ("subtract", "exp", "sin"), "max"
-    folds = itertools.cycle((("sum", 1), ("max", 1), ("mean", 0), ("prod", 1), ("sum", 0)))
+    reductions = itertools.cycle((("sum", 1), ("max", 1), ("mean", 0), ("prod", 1), ("sum", 0)))
     for n, k, d in SIZES:
         for x, y in forms(dtype, n, k, d)[:: 3 if "exp" in names else 1]:
-            for fold, axis in itertools.islice(folds, 1):
-                group = nested(x, y, names, fold, outer, axis)
+            for reduction, axis in itertools.islice(reductions, 1):
+                group = nested(x, y, names, reduction, outer, axis)
                 assert group.form.flat is not None
                 with np.errstate(all="ignore"):
-                    wanted = by_two(group, x, y, names, fold)
+                    wanted = by_two(group, x, y, names, reduction)
                 (actual,) = run(group, [x, y])
-                assert actual.tobytes() == wanted.tobytes(), (n, k, d, fold, axis, x.strides)
+                assert actual.tobytes() == wanted.tobytes(), (n, k, d, reduction, axis, x.strides)
 
 
 def test_schedules_and_threads_change_no_bits() -> None:
@@ -145,7 +147,7 @@ def test_a_record_is_read_whole_where_its_fields_are_side_by_side() -> None:
     assert keys[0] == keys[1] != keys[2]
 
 
-def test_what_has_no_inner_fold_stays_as_it_is() -> None:
+def test_what_has_no_inner_reduction_stays_as_it_is() -> None:
     x, y = values_for(F8, (50, 1, 3), 1), values_for(F8, (1, 70, 3), 2)
     assert inner(x, y, ("subtract",), "sum").form.plain is None
     whole = nested(x, y, ("subtract",), "sum", "min", 1)
@@ -157,8 +159,8 @@ def test_what_has_no_inner_fold_stays_as_it_is() -> None:
     assert nested_unchecked(x.astype("f2"), y.astype("f2"), "sum").form.flat is None
 
 
-def nested_unchecked(x: Array, y: Array, fold: str) -> Group:
-    group = inner(x, y, ("subtract",), fold)
+def nested_unchecked(x: Array, y: Array, reduction: str) -> Group:
+    group = inner(x, y, ("subtract",), reduction)
     axis = (("axis", (1,)), ("keepdims", False))
     last = Node(OPS["min"], group.graph.outputs, axis, make_layout(x.dtype, group.shape[:1]))
     graph = Graph(group.graph.inputs, (*group.graph.nodes, last), (4,))
@@ -254,7 +256,8 @@ def test_programs_are_one_kernel(program: Callable[..., Any], name: str) -> None
 
 
 def test_what_is_written_to_in_between_is_read_before() -> None:
-    # The outer fold waits for a write, which waits for the inner fold: they are no one step.
+    # The outer reduction waits for a write, which waits for the inner reduction: they are no one
+    # step.
     b = Builder(make_layout(F8, (300, 1, 2)), make_layout(F8, (1, 8, 2)), make_layout(F8, ()))
     squares = b.reduce("sum", b.add("square", b.add("subtract", 0, 1)), (2,))
     after = b.view(b.write(0, np.s_[...], 2), np.s_[:, :, 0])
@@ -271,13 +274,15 @@ def test_what_is_written_to_in_between_is_read_before() -> None:
 
 @pytest.mark.parametrize("rows", [5, 16, 56])
 @pytest.mark.parametrize("length", [2, 10, 16])
-@pytest.mark.parametrize("fold", ["max", "sum"])
-def test_what_is_folded_first_may_lie_farthest_apart(rows: int, length: int, fold: str) -> None:
+@pytest.mark.parametrize("reduction", ["max", "sum"])
+def test_what_is_reduced_first_may_lie_farthest_apart(
+    rows: int, length: int, reduction: str
+) -> None:
     whole = np.random.default_rng(rows).integers(1, 99, (3, rows, length)) * 1.0
     x = whole.transpose(1, 2, 0)  # its outer rows are records, its inner elements are not
 
     def program(x: Any) -> Any:
-        return getattr((x * x).sum(-1), fold)(-1)
+        return getattr((x * x).sum(-1), reduction)(-1)
 
     with alight.policy(force="cpu:generated", floor=0):
         found = np.asarray(program(alight.asarray(x)))

@@ -110,13 +110,13 @@ def test_what_was_not_measured_in_one_block_takes_as_long_as_its_body() -> None:
     group = Group(GroupKind.REDUCE, Graph((row,), nodes, (2,)), row.shape)
     known, guessed = (lone_seconds(r, group.graph, only(group)) for r in (rates, few))
     alone = Node(OPS["sum"], (0,), (("axis", (0,)),), one)
-    fold = Group(GroupKind.REDUCE, Graph((row,), (alone,), (1,)), row.shape)
-    nothing = lone_seconds(few, fold.graph, only(fold))
+    reduction = Group(GroupKind.REDUCE, Graph((row,), (alone,), (1,)), row.shape)
+    nothing = lone_seconds(few, reduction.graph, only(reduction))
     assert nothing < guessed < 2 * known
 
 
 @pytest.mark.parametrize("factor", [(1, 200), (300, 1), (1, 1)])
-def test_columns_are_folded_along_what_most_elements_lie_along(factor: tuple[int, int]) -> None:
+def test_columns_are_reduced_along_what_most_elements_lie_along(factor: tuple[int, int]) -> None:
     """A factor of each row has its own neighbours there, but there are few of them."""
     group = quotients((300, 200), 0, factor)
     assert card_nest(group).columns

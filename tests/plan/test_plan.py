@@ -177,12 +177,12 @@ def test_generated_kernels_recompute_what_is_cheap() -> None:
 def test_a_value_is_computed_again_only_for_more_than_the_least_gain(
     rate: float, again: bool
 ) -> None:
-    """Of differences that two folds along other axes read, one reads what they are made of instead,
-    and nobody writes them: 4.8 MB less are moved."""
+    """Of differences that two reductions along other axes read, one reads what they are made of
+    instead, and nobody writes them: 4.8 MB less are moved."""
     b = Builder(LONG, make_layout(F8, ()))
     difference = b.add("subtract", 0, 1)
-    folds = [b.reduce("sum", difference, axes, keepdims=True) for axes in ((0,), (1,))]
-    graph = b.graph(*folds)
+    reductions = [b.reduce("sum", difference, axes, keepdims=True) for axes in ((0,), (1,))]
+    graph = b.graph(*reductions)
 
     def moved(group: Group, device: str, implementation: str) -> Estimate | None:
         nbytes = sum(layout.nbytes for layout in group.graph.inputs)
@@ -212,13 +212,13 @@ def test_rows_that_stay_in_cache_are_visited_once() -> None:
     ) == 0  # NumPy runs node by node in any case
 
 
-@pytest.mark.parametrize("what", ["folded", "given", "again", "elsewhere"])
-def test_rows_of_any_length_are_folded_in_one_kernel(what: str) -> None:
+@pytest.mark.parametrize("what", ["reduced", "given", "again", "elsewhere"])
+def test_rows_of_any_length_are_reduced_in_one_kernel(what: str) -> None:
     b = Builder(make_layout(F8, (ROW_BYTES,)))
     double = b.add("add", 0, 0)
     root = b.add("sqrt", b.reduce("sum", double, (0,)))
     outputs = {
-        "folded": (root,),
+        "reduced": (root,),
         "given": (root, double),
         # what is made of the row again would be read from memory again
         "again": (b.reduce("max", b.add("subtract", double, root), (0,)),),
@@ -228,7 +228,7 @@ def test_rows_of_any_length_are_folded_in_one_kernel(what: str) -> None:
     if what == "elsewhere":
         facts = replace(FACTS, devices=(CPU, GPU), force=(GPU.id, "generated"))
     kinds = [s.group.kind for s in launches(make_plan(b.graph(*outputs), facts))]
-    assert (kinds == [GroupKind.ROWWISE]) == (what == "folded"), kinds
+    assert (kinds == [GroupKind.ROWWISE]) == (what == "reduced"), kinds
 
 
 @pytest.mark.parametrize("apart", [False, True])
@@ -854,7 +854,7 @@ def test_an_op_without_a_fast_form_does_not_keep_the_others_from_theirs() -> Non
     assert make_plan(graph, priced()).refused == ()
 
 
-def test_a_fold_takes_its_producers_along_only_where_that_pays() -> None:
+def test_a_reduction_takes_its_producers_along_only_where_that_pays() -> None:
     b = Builder(BIG)
     graph = b.graph(b.reduce("sum", b.add("exp", 0), (0,)))
 

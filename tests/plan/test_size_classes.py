@@ -13,10 +13,10 @@ import pytest
 import alight
 from alight._core import Layout, make_layout
 from alight._src.base.cache_registry import Cache, forget
-from alight._src.ir.crossed import LEAST_WIDTH
 from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.group import Group
 from alight._src.ir.rewrite import rewrite
+from alight._src.ir.row_column import LEAST_WIDTH
 from alight._src.plan import place
 from alight._src.plan.check import plan_faults
 from alight._src.plan.fuse import Region
@@ -184,13 +184,13 @@ def test_graphs_of_other_circumstances_are_not_alike(other: dict[str, Any]) -> N
 
 def test_graphs_of_another_structure_are_not_alike() -> None:
     build = Builder(FROM, FROM)
-    folded = build.graph(build.reduce("sum", build.add("add", 0, 1), (0,)))
+    reduced = build.graph(build.reduce("sum", build.add("add", 0, 1), (0,)))
     build = Builder(FROM, FROM)
     along = build.graph(build.reduce("sum", build.add("add", 0, 1), (1,)))
     build = Builder(FROM, FROM)
     both = build.add("add", 0, 1)
     given = build.graph(build.add("negative", both), both)
-    graphs = [folded, along, given, one(FROM, FROM)]
+    graphs = [reduced, along, given, one(FROM, FROM)]
     for position, left in enumerate(graphs):
         for right in graphs[:position]:
             assert not alike(left, right)
@@ -307,7 +307,7 @@ def test_a_limit_of_indices_halves_what_was_one_kernel() -> None:
     assert [refusal.reason for refusal in plan.refused] == ["offsets of 32 bits"]
 
 
-def folded(count: int) -> Graph:
+def reduced(count: int) -> Graph:
     """Return the sum of what two ops make."""
     build = Builder(plain(count))
     return build.graph(build.reduce("sum", build.add("negative", build.add("exp", 0)), (0,)))
@@ -325,9 +325,9 @@ def test_a_fusion_that_is_close_is_weighed_for_each_size(first: int) -> None:
 
     facts = replace(FACTS, estimate=seconds, step_seconds=0.0)
     cuts: Cuts = {}
-    make_plan(folded(first), facts, cuts)
+    make_plan(reduced(first), facts, cuts)
     assert not any([cut.clear for cut in cuts.values()])
-    made = [len(launches(both_ways(folded(count), facts, cuts))) for count in (70_000, 120_000)]
+    made = [len(launches(both_ways(reduced(count), facts, cuts))) for count in (70_000, 120_000)]
     assert made == [1, 2] or made == [2, 2], made
 
 

@@ -2,9 +2,9 @@
 
 ``PYTHONPATH=src:tests python -m tests.ratchets.cuda [PART …] [--out FOLDER]``. Parts: ``bits``
 (every elementwise op with a body on a million random values), ``trusted`` (each against
-NumPy), ``folds``, ``faults``, ``capped``, ``workloads``, ``prices``, ``resident``, ``schedules``,
-``calls``, ``host`` (beside NumExpr where that is installed, and where it was placed by what
-``alight calibrate`` left), ``fuzz``.
+NumPy), ``reductions``, ``faults``, ``capped``, ``workloads``, ``prices``, ``resident``,
+``schedules``, ``calls``, ``host`` (beside NumExpr where that is installed, and where it was placed
+by what ``alight calibrate`` left), ``fuzz``.
 """
 
 from __future__ import annotations
@@ -138,11 +138,11 @@ def trusted(rig: Rig, found: dict[str, Any]) -> None:
     }
 
 
-def folds(rig: Rig, found: dict[str, Any]) -> None:
+def reductions(rig: Rig, found: dict[str, Any]) -> None:
     """Compare reductions, rows and scans with the host's kernels, in processes of their own: most
     of the time goes into compiling."""
-    rows, died = in_shares("tests.ratchets.cuda_folds")
-    found["folds"] = {
+    rows, died = in_shares("tests.ratchets.cuda_reductions")
+    found["reductions"] = {
         "results": sum(row["results"] for row in rows),
         "differing": {k: v for row in rows for k, v in row["differing"].items()},
         "failed": {k: v for row in rows for k, v in row["failed"].items()},
@@ -345,7 +345,7 @@ def schedules(rig: Rig, found: dict[str, Any]) -> None:
 
 # --- calls
 def five_kernels(a: Any) -> Any:
-    """Return what four folds and one loop make."""
+    """Return what four reductions and one loop make."""
     b = a / a.sum(axis=0, keepdims=True)
     c = b / b.sum(axis=1, keepdims=True)
     d = c / c.sum(axis=0, keepdims=True)
@@ -574,8 +574,8 @@ def fuzz(rig: Rig, found: dict[str, Any]) -> None:
 PARTS = {
     f.__name__: f
     for f in (
-        bits, trusted, folds, faults, capped, workloads, prices, resident, schedules, calls, host,
-        fuzz,
+        bits, trusted, reductions, faults, capped, workloads, prices, resident, schedules, calls,
+        host, fuzz,
     )
 }  # fmt: skip
 
@@ -623,7 +623,7 @@ def faults_of(found: dict[str, Any]) -> list[str]:
         for name, text in found.items()
         if name.endswith(" failed")
     ]
-    for part in ("bits", "trusted", "folds", "faults", "capped", "workloads", "fuzz"):
+    for part in ("bits", "trusted", "reductions", "faults", "capped", "workloads", "fuzz"):
         for key in ("differing", "failed", "died"):
             rows = found.get(part, {}).get(key, ())
             if isinstance(rows, dict):

@@ -52,7 +52,7 @@ _INNER = {
     "c": ("add", "subtract", "multiply", "conjugate", "negative", "square"),
 }  # fmt: skip
 # Not any and all, which end at the first element that decides: no shape tells when.
-_FOLDS = {
+_REDUCTIONS = {
     "f": ("sum", "prod", "min", "max", "mean", "var", "argmax"),
     "i": ("sum", "prod", "min", "max", "argmin"),
     "c": ("sum", "prod", "mean"),
@@ -153,15 +153,15 @@ def _elementwise(random: Random, dtype: str, shape: tuple[int, ...]) -> Group:
 
 def _reduction(random: Random, dtype: str, shape: tuple[int, ...]) -> Group:
     kind = np.dtype(dtype)
-    name = random.choice(_FOLDS[kind.kind])
+    name = random.choice(_REDUCTIONS[kind.kind])
     axes = random.choice([tuple(range(len(shape))), (0,), (len(shape) - 1,)])
     how = random.choice(("whole", "whole", "transposed", "columns"))
     if how == "transposed" and len(shape) != 2:
         how = "whole"
-    return _folded(name, [_layout(kind, shape, how)], [], axes, shape)
+    return _reduced(name, [_layout(kind, shape, how)], [], axes, shape)
 
 
-def _folded(
+def _reduced(
     name: str,
     inputs: list[Layout],
     nodes: list[Node],
@@ -239,7 +239,7 @@ def _wanted(random: Random, inputs: list[Layout], nodes: list[Node]) -> bool:
 def _pruned(
     random: Random, inputs: list[Layout], nodes: list[Node], shape: tuple[int, ...], kind: Any
 ) -> Group:
-    """Return the group of what the last node needs, at times folded at its end."""
+    """Return the group of what the last node needs, at times reduced at its end."""
     count = len(inputs)
     wanted = {count + len(nodes) - 1}
     for number in range(count + len(nodes) - 1, count - 1, -1):
@@ -255,8 +255,8 @@ def _pruned(
     if random.random() < 0.3:
         axes = random.choice([tuple(range(len(shape))), (len(shape) - 1,)])
         # nor products of what is no longer typical: where they get denormal no shape tells
-        folds = [f for f in _FOLDS[kind.kind][:4] if f != "prod" or kind.kind == "i"]
-        return _folded(random.choice(folds), kept_inputs, kept, axes, shape)
+        reductions = [f for f in _REDUCTIONS[kind.kind][:4] if f != "prod" or kind.kind == "i"]
+        return _reduced(random.choice(reductions), kept_inputs, kept, axes, shape)
     last = len(kept_inputs) + len(kept) - 1
     return Group(GroupKind.LOOP, Graph(tuple(kept_inputs), tuple(kept), (last,)), shape)
 

@@ -70,7 +70,7 @@ PARTS: dict[str, tuple[Job, ...]] = {
         Job(
             "protocol", 60, ("-m", "pytest", "-q", "tests/backends/test_backends.py", "-k", "cuda")
         ),
-        Job("folds", 60, (*_RATCHET, "folds")),
+        Job("reductions", 60, (*_RATCHET, "reductions")),
         Job("trusted", 60, (*_RATCHET, "trusted")),
         Job("faults", 60, (*_RATCHET, "faults")),
         Job("bits", 120, (*_RATCHET, "bits")),

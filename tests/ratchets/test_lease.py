@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ratchets import cuda, cuda_folds, cuda_workloads, lease
+from ratchets import cuda, cuda_reductions, cuda_workloads, lease
 from ratchets.lease import PART_SECONDS, PARTS, Job, run_part
 from without_card import elsewhere, needs_compiler, with_entry_point
 
@@ -67,10 +67,12 @@ def test_what_does_not_fit_in_a_part_is_said(tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_a_share_of_a_cards_folds_runs_and_ends_in_time() -> None:
-    (job,) = [job for job in PARTS["check"] if job.name == "folds"]
-    assert job.seconds >= cuda_folds.SECONDS + 10  # a process stops before it is ended
-    share = "import sys; sys.argv[1:] = '262', '276'; from ratchets.cuda_folds import main; main()"
+def test_a_share_of_a_cards_reductions_runs_and_ends_in_time() -> None:
+    (job,) = [job for job in PARTS["check"] if job.name == "reductions"]
+    assert job.seconds >= cuda_reductions.SECONDS + 10  # a process stops before it is ended
+    share = (
+        "import sys; sys.argv[1:] = '262', '276'; from ratchets.cuda_reductions import main; main()"
+    )
     done = elsewhere("-c", with_entry_point(share))
     assert done.stdout, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

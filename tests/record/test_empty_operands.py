@@ -107,12 +107,12 @@ def test_what_has_no_elements_is_priced_and_computed(force: str, tmp_path: Path)
 def test_nests_over_nothing_have_no_loops() -> None:
     empty = make_layout(np.dtype("f8"), (1000, 0, 1))
     assert runs_of((1000, 0, 1), (empty,), (empty,)) == Runs(0, 1, 0, 0)
-    folded = make_layout(np.dtype("f8"), (1000, 1))
-    assert runs_of((1000, 0, 1), (empty,), (folded,), (1,)) == Runs(0, 1, 0, 0)
+    reduced = make_layout(np.dtype("f8"), (1000, 1))
+    assert runs_of((1000, 0, 1), (empty,), (reduced,), (1,)) == Runs(0, 1, 0, 0)
 
 
 _WORK = (
-    *("flop", "special", "exp", "near", "far", "far@folded", "back", "turned64", "copied64"),
+    *("flop", "special", "exp", "near", "far", "far@reduced", "back", "turned64", "copied64"),
     *("start@elementwise", "short@elementwise", "long@elementwise", "start@reduce_inner"),
     *("short@reduce_inner", "start@reduce_outer", "start@near", "start@whole", "start@across"),
     *("beside@reduce_inner", "torn@reduce_inner", "combined@reduce_inner", "distant"),

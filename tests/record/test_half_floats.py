@@ -84,8 +84,8 @@ def test_half_floats_overflow_where_numpys_do(name: str, policy: dict[str, Any])
                 found, ours = _outcome(call, alight.asarray(array))
             assert found.dtype == expected.dtype
             assert ours == told, (shape, array)
-            # what is rounded once is within an ulp, and the bound of the fold in single floats
-            folded = OPS["sum"].bound(array.size) * numpy.finfo("f4").eps
-            slack = folded * numpy.abs(array.astype("f8")).sum()
+            # what is rounded once is within an ulp, and the bound of the reduction in single floats
+            reduced = OPS["sum"].bound(array.size) * numpy.finfo("f4").eps
+            slack = reduced * numpy.abs(array.astype("f8")).sum()
             wide = [one.astype("f8") for one in (found, expected)]
             numpy.testing.assert_allclose(*wide, numpy.finfo("f2").eps, slack)

@@ -17,7 +17,7 @@ from alight._src.base.cache_registry import Cache, forget
 from alight._src.config import loading
 from alight._src.jit.lease import Lease
 from alight._src.plan.plan import WriteStep
-from alight._src.record.leased import bring_home
+from alight._src.record.argument_memory import bring_home
 from alight._src.run import (
     checked_execution,
     evaluate,

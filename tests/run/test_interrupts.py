@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.base.apart import apart
 from alight._src.base.failures import failures, from_signal, ignoring_failures
+from alight._src.base.uninterrupted import uninterrupted
 from alight._src.log.decisions import LOG
 from alight._src.run.execute import Execution
 
@@ -114,14 +114,14 @@ def test_work_apart_is_not_interrupted() -> None:
         threading.Thread(
             target=lambda: (begun.wait(), time.sleep(0.01), os.kill(os.getpid(), signal.SIGTERM))
         ).start()
-        apart(work)
+        uninterrupted(work)
 
     assert type(raised(HANDLERS[0], interrupted)) is Timeout
     go.set()
-    assert apart(lambda: "next") == "next"  # which waits for the one before
+    assert uninterrupted(lambda: "next") == "next"  # which waits for the one before
     assert len(told) == 1 and told != [threading.main_thread().name]
     with pytest.raises(ZeroDivisionError):
-        apart(lambda: 1 // 0)
+        uninterrupted(lambda: 1 // 0)
 
 
 @pytest.mark.parametrize("force", ["cpu:generated", "cpu:numpy", "sim:0"])

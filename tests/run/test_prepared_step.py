@@ -26,8 +26,8 @@ class Counted:
     straight = 0
 
     def __init__(self, *args: Any) -> None:
-        self.own = Direct(*args)
-        self.listen = self.own.listen
+        self.own = KernelCall(*args)
+        self.watch_flags = self.own.watch_flags
 
     def run(self, values: list[Any]) -> float | None:
         """Run as it does, and count."""
@@ -36,13 +36,13 @@ class Counted:
         return seconds
 
 
-Direct = prepared_step.Direct
+KernelCall = prepared_step.KernelCall
 
 
 @pytest.fixture(autouse=True)
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Counted]]:
     """Count from zero, with no plans of other tests."""
-    monkeypatch.setattr(prepared_step, "Direct", Counted)
+    monkeypatch.setattr(prepared_step, "KernelCall", Counted)
     Counted.straight = 0
     forget(Cache.PLANS)
     with alight.policy(**GENERATED):
@@ -179,11 +179,11 @@ def test_nothing_is_done_where_more_must_be_known() -> None:
     value = (a + 1).storage.value
     entry = (0, 0, 0)
     leaf, layout = value.operands[0], value.layout
-    made = Direct(entry, None, (0,), (1,), (1,), (layout,), 4)
+    made = KernelCall(entry, None, (0,), (1,), (1,), (layout,), 4)
     assert made.run([leaf, value]) is None  # nobody said what state it serves
-    made.listen(object(), False)
+    made.watch_flags(object(), False)
     assert made.run([leaf, value]) is None  # recorded under another one
-    made.listen(value.errstate, False)
+    made.watch_flags(value.errstate, False)
     assert made.run([leaf, None]) is None and made.run([leaf]) is None and made.run([]) is None
     assert made.run([None, value]) is None
     assert made.run([value, value]) is None  # an operand that failed is still pending
@@ -192,9 +192,9 @@ def test_nothing_is_done_where_more_must_be_known() -> None:
     leaf.data.array = kept
     assert made.run([leaf, leaf]) is None  # the result is there already
     other = (alight.asarray(np.arange(5.0)) + 1).storage.value
-    made.listen(other.errstate, False)
+    made.watch_flags(other.errstate, False)
     assert made.run([leaf, other]) is None  # of another layout
     with pytest.raises(ValueError, match="65 operands"):
-        Direct(entry, None, tuple(range(64)), (64,), (), (layout,), 4)
+        KernelCall(entry, None, tuple(range(64)), (64,), (), (layout,), 4)
     with pytest.raises(TypeError, match="layout"):
-        Direct(entry, None, (0,), (1,), (1,), (None,), 4)
+        KernelCall(entry, None, (0,), (1,), (1,), (None,), 4)

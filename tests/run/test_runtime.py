@@ -329,11 +329,11 @@ def test_no_lock_of_a_thread_that_does_not_exist_there_is_held_in_a_forked_child
         """
         import os, sys, threading, warnings
         import alight, alight._src.codegen.llvm.compiled, alight._src.api.counter_rng
-        import alight._src.run.kernels, alight._src.jit.purity, alight._src.base.apart
+        import alight._src.run.kernels, alight._src.jit.purity, alight._src.base.uninterrupted
         warnings.simplefilter("ignore")  # Python 3.12 warns of every fork beside threads
         kinds = type(threading.Lock()), type(threading.RLock())
         # A fork takes these itself, so that no child is born with such work half done.
-        waited_for = alight._src.run.kernels._making, alight._src.base.apart._working
+        waited_for = alight._src.run.kernels._making, alight._src.base.uninterrupted._working
         names = [
             (module, name)
             for path, module in sorted(sys.modules.items()) if path.startswith("alight")

@@ -442,7 +442,7 @@ class Border:
 
 OPERANDS: int  # of a kernel, that the core's calls and launches take
 
-class Direct:
+class KernelCall:
     """A generated kernel of the host that runs straight on recorded values."""
 
     in_place: bool  # whether the last run wrote over an operand
@@ -462,7 +462,7 @@ class Direct:
         with nothing done, where that takes more than this knows. Where the result of ``over`` took
         the memory of its operand and the kernel has something to warn of, they are negative."""
 
-    def listen(self, state: Any, watched: bool) -> None:
+    def watch_flags(self, state: Any, watched: bool) -> None:
         """Serve values recorded under this error state, and leave to others what it has to warn of
         where ``watched``."""
 

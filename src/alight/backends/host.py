@@ -13,8 +13,8 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from alight._core import Data, Layout, Value, fresh_data, keep_bytes, make_layout, threads
-from alight._src.base.apart import whereabouts
 from alight._src.base.originals import np
+from alight._src.base.uninterrupted import whereabouts
 from alight._src.ir.graph import Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import Kind

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from time import time
 from typing import Any, NamedTuple
 
-from alight._src.base.apart import whereabouts
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
+from alight._src.base.uninterrupted import whereabouts
 from alight._src.config.loading import config
 from alight._src.store import canonical, default_store, digest
 from alight.device import HOST_DEVICE, Device, Traces

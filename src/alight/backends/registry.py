@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from alight._src.base.apart import bring
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
+from alight._src.base.uninterrupted import bring
 from alight._src.config.schema import HOST_DEVICE
 from alight.errors import DeviceUnavailable
 

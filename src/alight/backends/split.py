@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 # Parts meet at whole pages: what two threads write to is never on one cache line, and a page is
 # touched for the first time by one of them. The smallest page of the machines met so far. Not so
-# what folds give, of which a part may be one element: its state is on the thread's own stack, and
-# each result is written once, after all that is folded into it was read, so that lines change hands
-# far too seldom to count.
+# what reductions give, of which a part may be one element: its state is on the thread's own stack,
+# and each result is written once, after all that is reduced into it was read, so that lines change
+# hands far too seldom to count.
 PAGE_BYTES = 4096
 
-# Columns that are folded side by side stay together by an equal share of a row for each thread, of
+# Columns that are reduced side by side stay together by an equal share of a row for each thread, of
 # a page at most and 256 bytes at least: narrower parts each read nearly all lines, and no
 # prefetcher sees a run. Sums over the first axis (2 threads, EPYC) with 512, 1024, 2048 and 4096
 # bytes in a part: 6.0, 5.9, 5.7 and 3.7 ms of 16384 x 1024 float64 (NumPy 5.6), 3.2, 2.7 and 2.1 of
@@ -25,8 +25,8 @@ PAGE_BYTES = 4096
 # 9.9, in eight parts whatever the columns 109.
 WIDEST_COLUMNS_BYTES, LEAST_COLUMNS_BYTES = 4096, 256
 
-# Rows for each thread below which a fold is cut along the folded axis: with fewer, who is done
-# first waits for the others longer than a quarter of its work.
+# Rows for each thread below which a reduction is cut along the reduced axis: with fewer, who is
+# done first waits for the others longer than a quarter of its work.
 ROWS_FOR_EACH = 4
 
 

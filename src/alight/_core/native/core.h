@@ -94,7 +94,7 @@ typedef struct {
     char scalars;
 } Floor;
 
-extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType, DirectType;
+extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType, KernelCallType;
 extern PyTypeObject BorderType, ArrayType, HooksType, FloorType, CreationType, NamespaceType, PublicType, UfuncBaseType;
 extern Hooks *hooks;
 extern Floor *floors;

@@ -21,7 +21,7 @@ typedef struct {
     void **addresses;
     char *slots;
     uint32_t parts;
-    int shift;            /* of a fold: units to a part, as a power of two */
+    int shift;            /* of a reduction: units to a part, as a power of two */
     _Atomic int decided;
 } Run;
 
@@ -144,7 +144,7 @@ static void run_plan(void **addresses, int64_t *opaque, int64_t *Py_UNUSED(strid
         plan->kernel(addresses, plan->dims, plan->strides);
         return;
     }
-    /* What stops early takes now this long, now that: such a fold begins alone every time. */
+    /* What stops early takes now this long, now that: such a reduction begins alone every time. */
     double alone = plan->absorbing >= 0 ? 0 : atomic_load_explicit(&plan->alone_seconds, memory_order_relaxed);
     if (most > plan->units) most = (int)plan->units;
     Way way = {.threads = most};

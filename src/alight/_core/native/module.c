@@ -78,7 +78,7 @@ PyMODINIT_FUNC PyInit__native(void)
         {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"Turn", &TurnType}, {"ArrayBase", &ArrayType},
         {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"Namespace", &NamespaceType}, {"Public", &PublicType},
         {"UfuncBase", &UfuncBaseType}, {"Border", &BorderType},
-        {"Key", &KeyType}, {"Direct", &DirectType}, {"Stock", &StockType}, {"Shelf", &ShelfType},
+        {"Key", &KeyType}, {"KernelCall", &KernelCallType}, {"Stock", &StockType}, {"Shelf", &ShelfType},
         {"DeviceBuffer", &DeviceBufferType}, {"Launches", &LaunchesType}, {"DeviceCall", &DeviceCallType},
     };
     import_array();

@@ -14,13 +14,13 @@ typedef struct {
     Kernel kernel;
     Combine combine;      /* NULL: parts write their own share of the results */
     int rank, operands, inputs, axis, unlocked;
-    int absorbing;        /* the first byte of a partial fold that nothing changes any more; -1: there is none */
+    int absorbing;        /* the first byte of a partial reduction that nothing changes any more; -1: there is none */
     int64_t *dims;        /* rank of them, then what else the kernel wants */
     int64_t *strides;
     int64_t *partial_strides;
     int extra;
     int64_t unit, units;  /* indices that stay together, and how many such runs there are */
-    int64_t cells, slot;  /* results of a fold, and the bytes of its state: each part has one for every result */
+    int64_t cells, slot;  /* results of a reduction, and the bytes of its state: each part has one for every result */
     _Atomic double alone_seconds; /* of a run on one thread; 0: not known */
     /* On 2, 4, ... or all threads; with those awake, and where some had to be woken. */
     _Atomic double together_seconds[2][COUNTS];

@@ -23,7 +23,7 @@ from alight._src.ir.group import Group
 from alight._src.log.decisions import logger
 from alight._src.plan.cost import compile_seconds
 from alight._src.plan.place import make_plan
-from alight._src.plan.plan import Estimate, Facts, Foregone, LaunchStep, Plan
+from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, UnopenedDevices
 from alight._src.plan.plan_cost import account, chosen
 from alight.backends import known_devices, registry
 from alight.backends.known_devices import Recalled
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Lack",
     "Standing",
-    "foregone",
     "gone",
     "known",
     "lack",
     "notice",
     "ran_without",
     "standing",
+    "unopened_devices",
     "waiting",
 ]
 
@@ -68,9 +68,9 @@ def _waits(one: Recalled) -> bool:
     return planner_facts.stored_profile(one.device) is not None
 
 
-def foregone(
+def unopened_devices(
     plan: Plan, graph: Graph, facts: Facts, devices: Sequence[Recalled]
-) -> Foregone | None:
+) -> UnopenedDevices | None:
     """Return what a plan lacks by not having these devices; None where it lacks nothing."""
     without = _seconds(plan, graph, facts)
     least = {one.device.id: _least_seconds(one.device, facts) for one in devices}
@@ -81,7 +81,7 @@ def foregone(
     most = without - min([least[device.id] for device in able])
     if not _tally.close:
         names = tuple([device.id for device in able])
-        return Foregone(names, most, None, min(map(_opening_seconds, able)))
+        return UnopenedDevices(names, most, None, min(map(_opening_seconds, able)))
     more = replace(
         facts,
         devices=(*facts.devices, *able),
@@ -100,7 +100,7 @@ def foregone(
         if step.implementation == "generated" and step.device in least:
             profile = more.profiles[step.device]
             opening += compile_seconds(step.group, profile, stored=False, first=False)
-    return Foregone(tuple([device.id for device in used]), most, seconds, opening)
+    return UnopenedDevices(tuple([device.id for device in used]), most, seconds, opening)
 
 
 def _seconds(plan: Plan, graph: Graph, facts: Facts) -> float:
@@ -148,7 +148,7 @@ class _Tally:
 _tally = _Tally()
 
 
-def ran_without(lacks: Foregone) -> bool:
+def ran_without(lacks: UnopenedDevices) -> bool:
     """Note a run of a plan that lacks devices. True where plans are to be made anew: since the
     devices were opened by it, or found to be gone, or since what they lack matters by now."""
     if lacks.seconds is None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from alight._src.base.apart import bring
 from alight._src.base.at_exit import when_over
 from alight._src.base.cache_registry import Cache, register
+from alight._src.base.uninterrupted import bring
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.ir.op import Kind, Op, Origin

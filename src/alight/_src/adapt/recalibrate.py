@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import is_aside, profile_at_hand, profile_of
-from alight._src.base.apart import bring
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import ignoring_failures
+from alight._src.base.uninterrupted import bring
 from alight._src.config.loading import config
 from alight._src.log.decisions import logger
 from alight.backends import registry

@@ -10,10 +10,10 @@ from time import perf_counter
 from typing import Any
 
 from alight._core import floor
-from alight._src.base.apart import apart
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import ignoring_failures
 from alight._src.base.formatting import readable_seconds
+from alight._src.base.uninterrupted import uninterrupted
 from alight._src.config.loading import config, current_policy
 from alight._src.log.decisions import logger
 from alight._src.store import default_store, digest
@@ -27,7 +27,7 @@ def settle_floor(planning_seconds: Callable[[], float]) -> None:
     settings = config()
     registry.check(settings.policy)  # now, not when work is large enough to be placed
     if settings.policy.record_floor > 0 or not settings.policy.floor:
-        floor.auto = apart(lambda: _floor_here(planning_seconds))
+        floor.auto = uninterrupted(lambda: _floor_here(planning_seconds))
     floor.record_floor = current_policy().record_floor
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from alight._core import ArrayBase, View, hooks, layout_of, make_layout
 from alight._src.base.originals import np
-from alight._src.fp_warnings.filters import unheard
+from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.record.array import Array
 from alight._src.record.array_flags import Flags, made_over
 from alight._src.record.conversions import astype
@@ -231,7 +231,7 @@ def _converted(array: Any, dtype: Any, order: Any, copy: bool | None) -> Any:
     order = order or "K"
     # NumPy decides whether a copy is needed, and whether the arguments make sense.
     few = lay.probe[:0] if lay.ndim else lay.probe
-    with unheard():  # who casts the elements warns
+    with warnings_suppressed():  # who casts the elements warns
         wanted = np.array(few, dtype=dtype, copy=copy or None).dtype
     if order not in ("K", "A", "C", "F"):
         np.array(0, order=order)

@@ -55,20 +55,20 @@ class Ufunc(UfuncBase):
 
     @public
     def reduce(self, array: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Return the array folded along axes."""
-        return self._folded("reduce", _REDUCE, array, args, kwargs)
+        """Return the array reduced along axes."""
+        return self._reduced("reduce", _REDUCE, array, args, kwargs)
 
     @public
     def accumulate(self, array: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Return every step of folding the array along an axis."""
-        return self._folded("accumulate", _REDUCE[:3], array, args, kwargs)
+        """Return every step of reducing the array along an axis."""
+        return self._reduced("accumulate", _REDUCE[:3], array, args, kwargs)
 
     @public
     def reduceat(self, array: Any, /, indices: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return slices of the array folded, each from an index to the next."""
-        return self._folded("reduceat", _REDUCE[:3], array, (indices, *args), kwargs)
+        """Return slices of the array reduced, each from an index to the next."""
+        return self._reduced("reduceat", _REDUCE[:3], array, (indices, *args), kwargs)
 
-    def _folded(self, method: str, names: Any, array: Any, args: Any, kwargs: Any) -> Any:
+    def _reduced(self, method: str, names: Any, array: Any, args: Any, kwargs: Any) -> Any:
         function = getattr(self._numpy, method)
         words = method == "reduceat" or any(item is Ellipsis for item in args)  # NumPy's, for both
         given = None if words else bound(names, args, kwargs)

@@ -8,8 +8,8 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from alight._src.base.apart import apart
 from alight._src.base.failures import ignoring_failures
+from alight._src.base.uninterrupted import uninterrupted
 
 __all__ = ["sha256", "short"]
 
@@ -33,5 +33,5 @@ def _own(name: str) -> Any:
     # _sha2 from 3.12 on, _sha256 before, hashlib in other interpreters
     for module in ("_blake2", "_sha2", "_sha256", "hashlib"):
         with ignoring_failures(ImportError, AttributeError):
-            return getattr(apart(partial(import_module, module)), name)
+            return getattr(uninterrupted(partial(import_module, module)), name)
     raise ImportError(f"this Python has no {name}. Fix: install one that has hashlib.")

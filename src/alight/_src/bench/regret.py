@@ -29,7 +29,8 @@ from alight._src.plan.choose import group_key, operation
 from alight._src.plan.plan import Decision, LaunchStep, Plan, Spot, Step
 from alight._src.plan.plan_cost import account
 from alight._src.record.conversions import asarray
-from alight._src.run import evaluate, residency, timed_pick
+from alight._src.run import evaluate, residency
+from alight._src.run import measured_choice as timed_pick
 from alight.backends import registry
 from alight.device import Device, Reason
 

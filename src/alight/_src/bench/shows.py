@@ -160,7 +160,7 @@ def _bandwidth(rows: Sequence[Row], bandwidth: Bandwidth | None) -> list[Shown]:
 
 
 def only_reads(row: Row) -> bool:
-    """Tell whether a row moves bytes one way only: it folds what it reads, and does no more."""
+    """Tell whether a row moves bytes one way only: it reduces what it reads, and does no more."""
     return row.case.of.family == "bandwidth" and row.case.of.reduces
 
 

@@ -151,7 +151,11 @@ def _crossovers(profile: dict[str, Any] | None) -> str:
 
 
 _CLASS_WORDS = {
-    **{"reduce_inner": "folds of rows", "reduce_outer": "folds of columns", "scan": "scans"},
+    **{
+        "reduce_inner": "reductions of rows",
+        "reduce_outer": "reductions of columns",
+        "scan": "scans",
+    },
     **{"sort": "sorts", "gather": "gathers", "fft": "Fourier transforms", "move": "copies"},
 }
 

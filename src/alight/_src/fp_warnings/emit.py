@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from alight._src.base.originals import np
 from alight._src.fp_warnings.categories import is_quiet
 from alight._src.fp_warnings.errstate import settings_of, wanted_by
-from alight._src.fp_warnings.filters import collecting, unheard, warn_at
+from alight._src.fp_warnings.filters import collecting, warn_at, warnings_suppressed
 from alight._src.ir.op import Warns
 from alight._src.log.call_site import place_of
 from alight.backends.machine import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from alight._src.ir.graph import Graph, Node
 
 
-def listening(categories: frozenset[str], heard: list[str]) -> np.errstate:
+def capturing(categories: frozenset[str], heard: list[str]) -> np.errstate:
     """Return a context in which NumPy appends each of these categories to ``heard`` when it
     occurs."""
 
@@ -43,7 +43,7 @@ def _modes(categories: frozenset[str]) -> dict[str, str]:
     return {c: ("call" if c in categories else "ignore") for c in CATEGORY.values()}
 
 
-class Hearing:
+class FlagCapture:
     """Listen, while a kernel runs, for categories: NumPy tells, generated code leaves flags
     behind. What NumPy says in words of ``worded`` groups is kept from the program until it is told
     at the recorded line."""
@@ -62,7 +62,7 @@ class Hearing:
         if self.block is not None:
             self.words = self.block.__enter__()
         if not self.generated:
-            self.state = listening(self.categories, self.heard)
+            self.state = capturing(self.categories, self.heard)
             self.state.__enter__()
         elif self.categories:
             clear_floating_point_flags()
@@ -83,7 +83,7 @@ def computed(graph: Graph, operands: Sequence[Any]) -> list[Any]:
     from alight.backends.host import run_node
 
     results = [*operands]
-    with unheard():
+    with warnings_suppressed():
         for node in graph.nodes:
             results.append(np.asarray(run_node(node, [results[i] for i in node.operands])))
     return results
@@ -117,7 +117,7 @@ def _told(node: Node, operands: Sequence[Any], value: Value) -> Any:
     if node.op.warns is not Warns.BY_NAME:
         return _retold(node, operands, value)
     heard: list[str] = []
-    with listening(wanted_by((value,)), heard):
+    with capturing(wanted_by((value,)), heard):
         result = run_node(node, operands)
     for what in dict.fromkeys(heard):
         _emit(what, node.op.called, settings_of(value.errstate)[CATEGORY[what]], value.site)

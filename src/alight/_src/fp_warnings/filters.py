@@ -30,7 +30,7 @@ _own: list[Any] = []
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
+def warnings_suppressed() -> Iterator[None]:
     """Keep what NumPy warns of from the program: it is asked about operands that stand in for the
     program's."""
     mine = _Mine()
@@ -38,11 +38,11 @@ def unheard() -> Iterator[None]:
     filters = _Route.now().filters
     with np.errstate(all="ignore"):
         filters.insert(0, entry)
-        before, _call.unheard = _call.unheard, True
+        before, _call.suppressed = _call.suppressed, True
         try:
             yield
         finally:
-            _call.unheard = before
+            _call.suppressed = before
             mine.thread = 0  # where another thread's block has copied it
             if entry in filters:
                 filters.remove(entry)
@@ -102,10 +102,11 @@ def told_inside() -> Iterator[None]:
 
 class _Call(threading.local):
     inside = False
-    unheard = False
+    suppressed = False
 
 
-# Whether this thread is in the call of what it evaluates, and whether it asks NumPy unheard.
+# Whether this thread is in the call of what it evaluates, and whether it asks NumPy without
+# warnings.
 _call = _Call()
 
 
@@ -179,7 +180,7 @@ def when_to_warn() -> str:
     a filter makes an error of it."""
     global _waiting
     route = _Route.now()
-    if _call.unheard or any(route.filters is filters for filters in _own):
+    if _call.suppressed or any(route.filters is filters for filters in _own):
         return "later"
     entries = _of_runtime_warnings(route.filters)
     actions = {entry[0] for entry in entries}

@@ -61,7 +61,7 @@ _BINARY: dict[type[ast.operator], str] = {
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
 }  # fmt: skip
-_FOLD: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+_REDUCTION: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow,
     ast.Div: operator.truediv, ast.LShift: operator.lshift, ast.BitOr: operator.or_,
 }  # fmt: skip
@@ -392,7 +392,7 @@ class _Typing:
     def binary(self, node: ast.expr, a: _Term, symbol: ast.operator, b: _Term) -> _Term:
         if isinstance(a, _Literal) and isinstance(b, _Literal):
             # Python folds it: exactly for integers, in float64 (before rounding to T) for floats.
-            return _Literal(_FOLD[type(symbol)](a.value, b.value))
+            return _Literal(_REDUCTION[type(symbol)](a.value, b.value))
         prim = _BINARY.get(type(symbol))
         if prim is None:
             raise self.bad(node, "not an operator of the language")

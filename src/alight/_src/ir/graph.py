@@ -70,8 +70,8 @@ class Graph:
     the value of ``nodes[i]`` is ``len(inputs) + i``.
 
     ``layouts`` are those of all values, ``numbered`` the nodes with the numbers of their values;
-    ``axes`` has those of them that are reductions, with the axes they fold, sorted; ``rolls`` those
-    that roll, with their `turns`."""
+    ``axes`` has those of them that are reductions, with the axes they reduce, sorted; ``rolls``
+    those that roll, with their `turns`."""
 
     inputs: tuple[Layout, ...]
     nodes: tuple[Node, ...]
@@ -116,14 +116,15 @@ class GroupKind(enum.StrEnum):
     # scans along one axis, with elementwise nodes over the same shape that make their elements or
     # are made of their results
     SCAN = "scan"
-    CROSSED = "crossed"  # reductions of the rows and of the columns of one input (``ir.crossed``)
+    # reductions of the rows and of the columns of one input (``ir.row_column``)
+    ROW_COLUMN = "row_column"
     LIBRARY = (
         "library"  # one node, run by its reference or a device library's function of that name
     )
 
 
 def reduced_axes(node: Node, ndim: int) -> tuple[int, ...]:
-    """Return the axes a reduction folds, sorted; None means all, as in NumPy."""
+    """Return the axes a reduction reduces, sorted; None means all, as in NumPy."""
     axis = node.attr("axis")
     if axis is None:
         return tuple(range(ndim))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from alight._src.ir.crossed import CrossSection, cross_section
 from alight._src.ir.graph import Graph, GroupKind, Node
-from alight._src.ir.inner import Sides, as_reduction, sides_of
-from alight._src.ir.nested import Flat, packed, written_out
+from alight._src.ir.inner_products import Sides, as_reduction, sides_of
+from alight._src.ir.nested_reductions import Flat, packed, written_out
 from alight._src.ir.op import Kind, Origin
 from alight._src.ir.rolls import Rolled, as_copies, without_rolls
+from alight._src.ir.row_column import CrossSection, cross_section
 
 __all__ = ["Group", "GroupForm", "one_per_result", "one_per_row"]
 
@@ -45,10 +45,10 @@ class GroupForm:
 
     The others are None where there is nothing of the kind. ``lowered`` are the sums of products
     that a library's product is, of ``sides`` where it is one of matrices. ``flat`` is what a group
-    is with its inner folds written out, ``plain`` the group of that, ``packed`` the one by which it
-    is predicted. ``rolled`` is a loop with its rolls as inputs, ``copied`` the group with copies in
-    their place, which takes as long. ``section`` is how a crossed group goes through memory; where
-    it cannot in one visit, ``fault`` says why.
+    is with its inner reductions written out, ``plain`` the group of that, ``packed`` the one by
+    which it is predicted. ``rolled`` is a loop with its rolls as inputs, ``copied`` the group with
+    copies in their place, which takes as long. ``section`` is how a row-and-column group goes
+    through memory; where it cannot in one visit, ``fault`` says why.
     """
 
     reductions: tuple[Node, ...]
@@ -85,13 +85,13 @@ def form_of(kind: GroupKind, graph: Graph, shape: tuple[int, ...]) -> GroupForm:
     scans = tuple([node for node in graph.nodes if node.op.kind is Kind.SCAN])
     exact = all([node.op.ulp == 0 and node.op.bound is None for node in graph.nodes])
     over = [layouts[node.operands[0]].ndim for node in reductions]
-    folded = zip(graph.axes.values(), over, strict=True)
-    axes = next((axes for axes, n in folded if n <= ndim), ())
+    reduced = zip(graph.axes.values(), over, strict=True)
+    axes = next((axes for axes, n in reduced if n <= ndim), ())
     names = [node.op.name for node in graph.nodes]
     declared = tuple([node for node in graph.nodes if node.op.origin is Origin.PROGRAM])
     product = names == ["multiply", "sum"]
     form = GroupForm(reductions, scans, axes, frozenset(), product, exact, declared=declared)
-    if kind is GroupKind.CROSSED:
+    if kind is GroupKind.ROW_COLUMN:
         section = cross_section(graph)
         if isinstance(section, str):
             return replace(form, fault=section)

@@ -79,27 +79,27 @@ class Op:
 
     ``reference(*operands, **attrs)`` runs a node through NumPy. ``body`` is the scalar expression
     of an elementwise op, or what a reduction does to each element first; as a mapping it is chosen
-    by dtype (see ``ir.body``). ``combine`` names the binary ufunc that a reduction or scan folds
-    with; ``finish`` makes the result of the folded ``x`` and the count ``y`` of its elements, a
-    float64; as a mapping, by the dtype of ``x``. ``flops`` counts arithmetic for each output
-    element (reduction, scan: input element); ``special`` marks a transcendental, which costs what
-    the profile says and not a count of flops. ``ulp`` bounds the error of ``body`` in units in the
-    last place of the true value; 0 means NumPy's bits; ``plane_ulp`` bounds that of complex numbers
-    where real ones have none (of their lengths: how far from NumPy's they are). Where a result is
-    what remains of larger terms, ``against(*operands)`` gives these, and theirs are the units;
-    ``plane_loss(*operands)`` gives how many units each of a complex result's bound is. ``bound(n)``
-    bounds a fold of n elements, in units of eps times the sum (product: the product) of the
-    absolute values.
+    by dtype (see ``ir.body``). ``combine`` names the binary ufunc that a reduction or scan
+    reductions with; ``finish`` makes the result of the reduced ``x`` and the count ``y`` of its
+    elements, a float64; as a mapping, by the dtype of ``x``. ``flops`` counts arithmetic for each
+    output element (reduction, scan: input element); ``special`` marks a transcendental, which costs
+    what the profile says and not a count of flops. ``ulp`` bounds the error of ``body`` in units in
+    the last place of the true value; 0 means NumPy's bits; ``plane_ulp`` bounds that of complex
+    numbers where real ones have none (of their lengths: how far from NumPy's they are). Where a
+    result is what remains of larger terms, ``against(*operands)`` gives these, and theirs are the
+    units; ``plane_loss(*operands)`` gives how many units each of a complex result's bound is.
+    ``bound(n)`` bounds a reduction of n elements, in units of eps times the sum (product: the
+    product) of the absolute values.
 
     ``raises`` are the floating-point errors that NumPy may warn of when it computes the op on
     single and double floats, underflows and signalling NaNs (which no arithmetic makes) apart;
     where it is None, any. ``signs`` says how results tell that: a NaN that comes of none is an
     invalid operation, an infinity that comes of finite operands in these places an overflow or a
     division by zero; of a reduction, infinities among the elements, unless something overflowed.
-    Where it is None they do not tell. ``flags`` says what our body raises, ``unheard`` are the
-    errors of which it may leave no flag though NumPy warns, and ``warns`` says how NumPy words it.
-    ``called`` is the name in its warnings: by default that of the ufunc, or of the ufunc's method
-    that folds with it.
+    Where it is None they do not tell. ``flags`` says what our body raises, ``missed_fp_errors`` are
+    the errors of which it may leave no flag though NumPy warns, and ``warns`` says how NumPy words
+    it. ``called`` is the name in its warnings: by default that of the ufunc, or of the ufunc's
+    method that reduces with it.
 
     ``lower(*args, **kwargs)`` records a composition: it is ``reference`` written with ops of the
     table, and returns NotImplemented for arguments that it leaves to ``reference``.
@@ -111,7 +111,16 @@ class Op:
     __slots__ = (
         *("against", "body", "bound", "called", "combine", "finish", "flags", "flops", "key"),
         *("kind", "lower", "name", "nin", "nout", "origin", "plane_loss", "plane_ulp", "raises"),
-        *("reference", "reference_ulp", "resolve", "same", "signs", "special", "ulp", "unheard"),
+        *(
+            "reference",
+            "reference_ulp",
+            "resolve",
+            "same",
+            "signs",
+            "special",
+            "ulp",
+            "missed_fp_errors",
+        ),
         *("__weakref__", "warns", "weak"),
     )
 
@@ -139,7 +148,7 @@ class Op:
         flags: FlagsRaised = FlagsRaised.UNKNOWN,
         warns: Warns = Warns.BY_NAME,
         called: str | None = None,
-        unheard: str = "",
+        missed_fp_errors: str = "",
         lower: Callable[..., Any] | None = None,
         reference_ulp: float | Callable[..., Any] = NUMPY_ULP,
         origin: Origin = Origin.ALIGHT,
@@ -173,7 +182,9 @@ class Op:
             self.key = f"{name}#{sha256(repr((body, self.special, ulp)).encode())[:16]}"
         # What of a transcendental underflows on its way is every library's own: of exp(-1000) NumPy
         # warns where we have a zero that was never multiplied.
-        self.unheard = frozenset((*unheard.split(), *(["under"] if special else [])))
+        self.missed_fp_errors = frozenset(
+            (*missed_fp_errors.split(), *(["under"] if special else []))
+        )
         # Layouts for which this op, on operands all of that layout, gives the layout beside it
         # without casts: what the core's fast way looks at. Filled while recording.
         self.same: dict[Any, Any] = {}

@@ -1,7 +1,7 @@
-"""A graph made smaller: equal values merged, views and casts folded, what nobody needs dropped.
+"""A graph made smaller: equal values merged, views and casts reduced, what nobody needs dropped.
 
 Every rule gives the same bits (where NumPy itself does not promise them, the payload of a NaN, it
-may differ). Folding of ops on constants is not among them: a graph holds layouts and no values, so
+may differ). Reducing of ops on constants is not among them: a graph holds layouts and no values, so
 that one plan serves every value of a scalar.
 """
 

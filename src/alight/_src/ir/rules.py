@@ -144,7 +144,7 @@ _LIFTED = 8
 
 def view_of_rows(work: Work, node: Node) -> Node | None:
     """Make ``sqrt(sum(x, axis))[:, None]`` ``sqrt(sum(x, axis, keepdims=True))``: where a view's
-    only new axes are those that reductions folded, it is what they give with those axes kept."""
+    only new axes are those that reductions reduced, it is what they give with those axes kept."""
     (x,) = node.operands
     layout = work.layout(x)
     shape = node.layout.shape
@@ -177,11 +177,11 @@ def view_of_rows(work: Work, node: Node) -> Node | None:
 
 def _chain(work: Work, x: int, shape: tuple[int, ...]) -> list[int] | None:
     """Return the values between reductions and ``x``, in order, if all of them have a form with the
-    folded axes kept and nobody reads those below ``x`` in another form."""
+    reduced axes kept and nobody reads those below ``x`` in another form."""
     own = work.layout(x).shape
     found: set[int] = set()
     ready = [x]
-    folded = False
+    reduced = False
     while ready:
         number = ready.pop()
         if number in found or work.layout(number).ndim == 0:
@@ -198,13 +198,13 @@ def _chain(work: Work, x: int, shape: tuple[int, ...]) -> list[int] | None:
                 1 if i in axes else n for i, n in enumerate(over)
             ):
                 return None
-            folded = True
+            reduced = True
         elif below.op.kind is Kind.ELEMENTWISE:
             ready += below.operands
         else:
             return None
         found.add(number)
-    return sorted(found) if folded else None
+    return sorted(found) if reduced else None
 
 
 def whole_view(work: Work, node: Node) -> int | None:

@@ -352,7 +352,7 @@ _NEXT = """b = bits(x)
 # From one zero to the other: before NumPy 2.5 a half float stays where it is.
 _HALF = "y" if np.signbit(np.nextafter(np.float16(0.0), np.float16(-0.0))) else "x"
 _NEXTS = {"f": _NEXT.format("y"), "float16": _NEXT.format(_HALF)}
-_ufunc(np.nextafter, _NEXTS, flops=4, unheard="under")
+_ufunc(np.nextafter, _NEXTS, flops=4, missed_fp_errors="under")
 _ufunc(
     np.spacing,
     {
@@ -368,7 +368,7 @@ _ufunc(
             where(a == 0, floating(U(1)), rarely(over, x + x, s))""",
     },
     flops=2,
-    unheard="under",
+    missed_fp_errors="under",
 )
 _ufunc(
     np.heaviside,

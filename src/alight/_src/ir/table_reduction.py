@@ -18,13 +18,13 @@ from alight._src.ir.op import OPS, Kind, Warns, declare
 Array = np.ndarray[Any, Any]
 Reference = Callable[..., Any]
 
-# The tree of a fold, part of what a result is: runs of CHUNK elements, each as LANES interleaved
-# sums that meet pairwise; the runs meet pairwise too. NumPy's own pairwise sum uses runs of 128
-# elements (PW_BLOCKSIZE); 16 lanes fill the widest register of today with float32.
+# The tree of a reduction, part of what a result is: runs of CHUNK elements, each as LANES
+# interleaved sums that meet pairwise; the runs meet pairwise too. NumPy's own pairwise sum uses
+# runs of 128 elements (PW_BLOCKSIZE); 16 lanes fill the widest register of today with float32.
 CHUNK = 128
 LANES = 16
-# Stands where a combine would: the fold is of counts, sums and squared deviations from the mean,
-# and gives the latter. ``finish`` gets the count less ``ddof``.
+# Stands where a combine would: the reduction is of counts, sums and squared deviations from the
+# mean, and gives the latter. ``finish`` gets the count less ``ddof``.
 MOMENTS = "moments"
 # Where distances are measured from: the first element, but for one larger than half of what the
 # largest number is rounded by, in place of which there is 0. No distance overflows then, and sums
@@ -64,7 +64,7 @@ def _single_axis(function: Reference) -> Reference:
 # after another when it does not reduce the contiguous axis: up to n - 1 roundings. Where the sum of
 # absolute values is past the dtype's range, so is the bound: which partial sums overflow differs.
 def tree_depth(n: int) -> int:
-    """Return the most roundings between an element and the result of our own fold."""
+    """Return the most roundings between an element and the result of our own reduction."""
     chunks = -(-n // CHUNK)
     return CHUNK // LANES - 1 + (LANES - 1).bit_length() + max(chunks - 1, 0).bit_length()
 
@@ -128,7 +128,7 @@ _reduction(
     bound=_mean_bound,
     warns=Warns.BY_PARTS,
     # of complex numbers: NumPy divides by way of a product with nothing
-    unheard="under",
+    missed_fp_errors="under",
 )
 _reduction(
     "var",
@@ -211,13 +211,13 @@ def _accumulate(ufunc: np.ufunc) -> Reference:
 for _op in list(OPS.values()):
     _ufunc = _op.reference
     if isinstance(_ufunc, np.ufunc) and _ufunc.nin == 2 and _ufunc.nout == 1:
-        _fold = _op.name in _REGROUPED
+        _regrouped = _op.name in _REGROUPED
         declare(
             f"reduce_{_op.name}",
             Kind.REDUCTION,
             _masked(_ufunc.reduce),
-            body=_BODIES.get(_op.name, "R(x)") if _fold else None,
-            combine=_op.name if _fold else None,
+            body=_BODIES.get(_op.name, "R(x)") if _regrouped else None,
+            combine=_op.name if _regrouped else None,
             bound=_sum_bound if _op.name in ("add", "multiply") else _exact,
             flops=_op.flops,
             special=_op.special,
@@ -226,8 +226,8 @@ for _op in list(OPS.values()):
             f"accumulate_{_op.name}",
             Kind.SCAN,
             _accumulate(_ufunc),
-            body=_BODIES.get(_op.name, "R(x)") if _fold else None,
-            combine=_op.name if _fold else None,
+            body=_BODIES.get(_op.name, "R(x)") if _regrouped else None,
+            combine=_op.name if _regrouped else None,
             flops=_op.flops,
             special=_op.special,
         )

@@ -52,7 +52,7 @@ def group_faults(group: Group) -> list[str]:
         if len(graph.nodes) != 1:
             found.append(f"a library group of {len(graph.nodes)} nodes")
         return found
-    if group.kind is GroupKind.CROSSED:
+    if group.kind is GroupKind.ROW_COLUMN:
         return found if group.form.fault is None else [*found, group.form.fault]
     if group.kind is GroupKind.ROWWISE:
         return [*found, *_row_faults(group)]

@@ -16,11 +16,11 @@ from alight._src.base.classes import is_among
 from alight._src.base.originals import np
 from alight._src.jit.exchange import attributes, exchange, holds_objects
 from alight._src.jit.lease import Lease, NdArray, leasable
-from alight._src.jit.reachability import Reach, exported, leads_nowhere, overlap, spaces
+from alight._src.jit.reachability import Reachability, exported, leads_nowhere, overlap, spaces
 from alight._src.jit.scalar import Scalar
 from alight._src.record import storage_io
+from alight._src.record.argument_memory import bring_home
 from alight._src.record.array import Array
-from alight._src.record.leased import bring_home
 from alight._src.record.numpy_fallback import holds_arrays, tuple_like
 from alight._src.record.pending import concrete, manners, native
 from alight._src.run import evaluate
@@ -47,7 +47,9 @@ class Leases:
         self._taken: dict[int, tuple[Any, Any]] = {}
         self._given: dict[int, tuple[Any, Any]] = {}
         self._owners: dict[int, tuple[Data, Storage]] = {}  # whose version some bytes went out as
-        self.reach: Reach | None = None  # what the body comes by beside the arguments' arrays
+        self.reach: Reachability | None = (
+            None  # what the body comes by beside the arguments' arrays
+        )
         self._unseen: list[Any] = []  # objects that results lead to, until they are looked into
         self.ours_too = False  # an argument was an Array: then results are Arrays
         self.changed = False  # the body changed a list or dict that it was given
@@ -61,7 +63,7 @@ class Leases:
         self._find((args, kwargs), found, roots)
         given = list(found.values())
         if roots:
-            self.reach = reach = Reach(roots, sum([a.size for a in given]))
+            self.reach = reach = Reachability(roots, sum([a.size for a in given]))
             # What is assigned is seen the other way too: NumPy does it at once.
             given = [a for a in given if not reach.touches(a)]
         self._lease(given)

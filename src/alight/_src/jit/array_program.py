@@ -24,14 +24,14 @@ from alight._core import (
 )
 from alight._src.base.failures import failures
 from alight._src.config.loading import config
-from alight._src.jit.replay import SCALARS, Argument, Fresh, Leaf, Making, NotKept, Program, Tree
+from alight._src.jit.program import SCALARS, Argument, Fresh, Leaf, Making, NotKept, Program, Tree
 from alight._src.jit.trace import CONSTANT_BYTES, Trace
 from alight._src.log.decisions import eligible_elements
 from alight._src.plan.plan import LaunchStep, ViewStep
 from alight._src.record.array import Array
 from alight._src.run import evaluate, execute, residency
 from alight._src.run.eviction import FRESH, Kept, kept
-from alight._src.run.pending_outcomes import Started, Told, running, started
+from alight._src.run.pending_outcomes import LaunchRecord, Started, running, started
 from alight._src.run.prepared_step import kernel_of
 from alight.backends.base import LaunchSequence
 from alight.backends.registry import backend_of, device
@@ -164,7 +164,7 @@ class ArrayProgram(Program):
         self.same = {n: before for n, before in numbers if n != before}
         launches = [step for step in self.plan.steps if isinstance(step, LaunchStep)]
         self.at_home = all(step.device == HOST_DEVICE for step in launches)
-        self.direct: Direct | None = None
+        self.direct: DeviceLaunch | None = None
         self._tried = False
 
     def run(self, args: tuple[Any, ...]) -> Any:
@@ -192,7 +192,7 @@ class ArrayProgram(Program):
         return array
 
 
-def _direct(program: ArrayProgram) -> Direct | None:
+def _direct(program: ArrayProgram) -> DeviceLaunch | None:
     """Return the direct way of a program whose plan is launches on one device."""
     steps = [step for step in program.plan.steps if isinstance(step, LaunchStep)]
     views = {
@@ -222,10 +222,10 @@ def _direct(program: ArrayProgram) -> Direct | None:
         if type(leaf) is not Leaf and leaf.data is None
     }
     sequence = ready(where, LaunchSequence(launches, given, layouts, views, wanted, fixed))
-    return None if sequence is None else Direct(program, where, sequence, steps, made)
+    return None if sequence is None else DeviceLaunch(program, where, sequence, steps, made)
 
 
-class Direct:
+class DeviceLaunch:
     """A program as launches that its device has ready: called with arguments of the pattern's
     types, it gives NotImplemented where they do not fit."""
 
@@ -272,7 +272,7 @@ class Direct:
         self._kept: Kept = kept(where.space)
         self._told = tuple(
             [
-                Told(
+                LaunchRecord(
                     step.decision,
                     program.site,
                     (step.implementation, where.id),
@@ -283,7 +283,7 @@ class Direct:
             ]
         )
         # What answers a call: this, or the native core where it can.
-        self.call: Direct | DeviceCall = self
+        self.call: DeviceLaunch | DeviceCall = self
         self.calls = self.next = 0
         operands = max(len(self._layouts), len(self._reads), len(self._made))
         if operands <= OPERANDS:

@@ -61,7 +61,7 @@ class Event(Enum):
     KEPT = auto()  # its body has run on Arrays, and the program of it is kept
     NOT_KEPT = auto()  # its body has run on Arrays, and there is no program of it
     UNMADE = auto()  # kernels of the program are missing, and none of them has given its bits
-    LACKS = auto()  # a plan lacks devices that may still be opened
+    UNOPENED = auto()  # a plan lacks devices that may still be opened
     NO_GAIN = auto()  # alight would have NumPy do every part of it
     NO_STEP = auto()  # every step of it was below the floor
     TIMED = auto()  # a run of a plan was timed, its kernels there
@@ -77,19 +77,19 @@ _NEXT: dict[Phase, dict[Event, Phase]] = {
     Phase.COLD: {Event.KEPT: Phase.RACING, Event.NOT_KEPT: Phase.IMPURE},
     Phase.TRACED: {
         Event.TIMED: Phase.RACING,
-        Event.LACKS: Phase.LACKING,
+        Event.UNOPENED: Phase.LACKING,
         Event.NO_GAIN: Phase.NUMPY_LEADS,
     },
     Phase.IMPURE: {
         Event.KEPT: Phase.RACING,
-        Event.LACKS: Phase.LACKING,
+        Event.UNOPENED: Phase.LACKING,
         Event.NO_GAIN: Phase.ON_NUMPY,
         Event.NUMPY_WON: Phase.ON_NUMPY,
         Event.PLAN_WON: Phase.ON_BODY,
     },
     Phase.RACING: {
         Event.UNMADE: Phase.TRACED,
-        Event.LACKS: Phase.LACKING,
+        Event.UNOPENED: Phase.LACKING,
         Event.NO_GAIN: Phase.NUMPY_LEADS,
         Event.NUMPY_WON: Phase.NUMPY_LEADS,
         Event.PLAN_WON: Phase.PLAN_LEADS,
@@ -97,7 +97,7 @@ _NEXT: dict[Phase, dict[Event, Phase]] = {
         Event.KERNELS_OUT: Phase.PLANS_RACE,
     },
     Phase.PLANS_RACE: {
-        Event.LACKS: Phase.LACKING,
+        Event.UNOPENED: Phase.LACKING,
         Event.NO_GAIN: Phase.ON_NUMPY,
         Event.NUMPY_WON: Phase.ON_NUMPY,
         Event.PLAN_WON: Phase.ON_PLAN,
@@ -109,7 +109,7 @@ _NEXT: dict[Phase, dict[Event, Phase]] = {
         Event.OTHER_SCALARS: Phase.ON_NUMPY,
     },
     Phase.PLAN_LEADS: {
-        Event.LACKS: Phase.PLAN_LACKING,
+        Event.UNOPENED: Phase.PLAN_LACKING,
         Event.KERNELS_WON: Phase.ON_KERNELS,
         Event.KERNELS_OUT: Phase.ON_PLAN,
     },
@@ -119,7 +119,7 @@ _NEXT: dict[Phase, dict[Event, Phase]] = {
         Event.NUMPY_WON: Phase.NUMPY_LACKING,
         Event.PLAN_WON: Phase.PLAN_LACKING,
     },
-    Phase.ON_BODY: {Event.KEPT: Phase.PLAN_LEADS, Event.LACKS: Phase.PLAN_LACKING},
+    Phase.ON_BODY: {Event.KEPT: Phase.PLAN_LEADS, Event.UNOPENED: Phase.PLAN_LACKING},
     Phase.FORCED: {Event.NO_STEP: Phase.BELOW_FLOOR, Event.KERNELS_OUT: Phase.FORCED_PLAN},
 }
 

@@ -12,7 +12,7 @@ from alight._src.jit.lease import NdArray
 from alight._src.jit.reachability import leads_nowhere, overlap, overlaps_itself
 from alight._src.record.pending import native
 
-__all__ = ["Described", "describe"]
+__all__ = ["CallSignature", "describe"]
 
 _NDARRAY = np.ndarray
 
@@ -21,7 +21,7 @@ class _Unknown(Exception):
     """Raised where an argument is of a kind whose behaviour cannot be guarded."""
 
 
-class Described(NamedTuple):
+class CallSignature(NamedTuple):
     """A call's arguments: what they are but for real scalars, with the error state; those scalars'
     bits, and the ndarrays and integers in order."""
 
@@ -31,7 +31,7 @@ class Described(NamedTuple):
     integers: list[int]
 
 
-def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
+def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature | None:
     """Return the arguments described, or None where one cannot be guarded."""
     work = _Describing()
     try:
@@ -39,7 +39,7 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Described | None:
     except _Unknown:
         return None
     described = structure, work.shared(), modes_here()
-    return Described(described, tuple(work.scalars), work.arrays, work.integers)
+    return CallSignature(described, tuple(work.scalars), work.arrays, work.integers)
 
 
 def _address(array: NdArray) -> int:

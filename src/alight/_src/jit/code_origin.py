@@ -9,9 +9,9 @@ from functools import cache
 from types import FunctionType
 
 from alight._src.base import package
-from alight._src.base.apart import apart
 from alight._src.base.at_fork import renewed
 from alight._src.base.originals import np
+from alight._src.base.uninterrupted import uninterrupted
 
 __all__ = [
     "READERS",
@@ -31,7 +31,7 @@ _asking = renewed(globals(), "_asking", threading.RLock)
 
 @cache
 def _paths() -> dict[str, str]:
-    return apart(_asked)  # it imports what it answers from
+    return uninterrupted(_asked)  # it imports what it answers from
 
 
 def _asked() -> dict[str, str]:

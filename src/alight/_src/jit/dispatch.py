@@ -7,7 +7,7 @@ The guard, in C, looks first; what it knows is answered without Python:
 | the function itself, called as it is | `answer_with_numpy` | NumPy's, for good or for now |
 | kernels launched on ndarrays | `race_kernels`, `launch_directly` | on kernels, forced |
 | kernels launched on Arrays on a device (`ArrayProgram.direct`) | `_on_arrays` | – |
-| the same call on what Arrays have on the host (`Hosted`) | `_on_arrays` | – |
+| the same call on what Arrays have on the host (`HostAdapter`) | `_on_arrays` | – |
 
 What it does not know comes here:
 
@@ -15,7 +15,8 @@ What it does not know comes here:
 |---|---|
 | inside another jitted function | the body, as the outer one runs |
 | arguments that cannot be described; no choice, and NumPy acts at each op | the body on Arrays |
-| Arrays among the arguments of a pure body | `Hosted`, `ArrayProgram`, or the body traced as one |
+| Arrays among the arguments of a pure body | `HostAdapter`, `ArrayProgram`, or the body traced as
+one |
 | NumPy acts at each op (an errstate that raises) | NumPy, if ours gave no other bits |
 | all others | as `WAYS` says for the phase of their kind: NumPy, a program, or the body traced |
 """
@@ -32,21 +33,21 @@ from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy, policy
 from alight._src.fp_warnings.errstate import modes_here
-from alight._src.fp_warnings.filters import collected, told_inside, unheard
+from alight._src.fp_warnings.filters import collected, told_inside, warnings_suppressed
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.array_program import Tracing, key_of
 from alight._src.jit.call_phases import NUMPYS, OURS, RACES, SETTLED, Event, Phase, Way
-from alight._src.jit.call_signature import Described, describe
+from alight._src.jit.call_signature import CallSignature, describe
 from alight._src.jit.function_states import EXACT_KINDS, Learned, States
 from alight._src.jit.globals_rewrite import inside
 from alight._src.jit.guard_entries import direct_entry
-from alight._src.jit.guarding import Answering, Missed, kernels_there
+from alight._src.jit.guarding import GuardCache, MissedCall, kernels_there
 from alight._src.jit.held_locks import holds_locks
-from alight._src.jit.host_call import Hosted, kinds_of
+from alight._src.jit.host_call import HostAdapter, kinds_of
 from alight._src.jit.host_program import HostProgram, NothingWritten
 from alight._src.jit.numpy_generators import writes_into_arrays
 from alight._src.jit.purity import declare_pure, prove
-from alight._src.jit.reachability import Reach
+from alight._src.jit.reachability import Reachability
 from alight._src.jit.scope import as_jitted, running
 from alight._src.jit.specialization import PLANNING_SHARE, Bits
 from alight._src.jit.trace import Trace, make_program
@@ -60,7 +61,7 @@ from alight.backends import registry
 __all__ = ["Dispatching", "choice_is_open"]
 
 
-class Dispatching(Answering):
+class Dispatching(GuardCache):
     """A guard, and all that answers calls which it does not know."""
 
     __wrapped__: Any
@@ -97,7 +98,9 @@ class Dispatching(Answering):
                 return self._on_ndarrays(args, kwargs, described)
         return self._on_ndarrays(args, kwargs, described)
 
-    def _at_once(self, args: tuple[Any, ...], kwargs: dict[str, Any], described: Described) -> Any:
+    def _at_once(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], described: CallSignature
+    ) -> Any:
         """Return the result of a call in which NumPy acts at each op: all of it is NumPy's, unless
         ours has given other bits."""
         learned = self._learned()
@@ -108,12 +111,12 @@ class Dispatching(Answering):
         result = self._numpy(args, kwargs)
         kind.ran_numpy(perf_counter() - began)
         if len(kind.numpy_seconds) > 1 and kind.phase not in OURS:
-            missed = Missed(args, kwargs, described, learned, kind)
+            missed = MissedCall(args, kwargs, described, learned, kind)
             self.answer_with_numpy(missed, again=kind.phase not in NUMPYS)
         return result
 
     def _on_ndarrays(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], described: Described
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], described: CallSignature
     ) -> Any:
         """Return the result of a call of which the arguments are described, whichever way it
         takes."""
@@ -123,7 +126,7 @@ class Dispatching(Answering):
         program = kind.program(described.scalars)
         if program is not None and not program.may_wait:
             return self._body(args, kwargs)
-        missed = Missed(args, kwargs, described, learned, kind)
+        missed = MissedCall(args, kwargs, described, learned, kind)
         before = kind.phase
         if before in SETTLED:
             self.put_back(learned.answers.get(id(kind)))
@@ -138,13 +141,13 @@ class Dispatching(Answering):
             LOG.demotion(f"jit {self.__qualname__}", kind.why, self._place)
         return result
 
-    def _time_numpy(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
+    def _time_numpy(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
         kind = missed.specialization
         began = perf_counter()
         result = self._numpy(missed.args, missed.kwargs)
         kind.ran_numpy(perf_counter() - began)
         if way is Way.NUMPY_TOLD:
-            for lacks in kind.lacks:
+            for lacks in kind.unopened:
                 evaluate.ran_without(lacks)
         # While laps are run each call comes here: one a call.
         elif (
@@ -155,12 +158,12 @@ class Dispatching(Answering):
             self.answer_with_numpy(missed, again=way is not Way.NUMPY)
         return result
 
-    def _launch_ours(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
-        if program is not None and program.plan.foregone is None:
+    def _launch_ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
+        if program is not None and program.plan.unopened_devices is None:
             self.launch_directly(missed, program)
         return self._ours(missed, program, way)
 
-    def _ours(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
+    def _ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
         if program is None:
             return self._body(missed.args, missed.kwargs, missed)
         try:
@@ -169,7 +172,7 @@ class Dispatching(Answering):
             LOG.fallback(f"jit {self.__qualname__}", f"{error.__cause__!r}", self._place)
             return self._numpy(missed.args, missed.kwargs)
 
-    def _time_ours(self, missed: Missed, program: HostProgram | None, way: Way) -> Any:
+    def _time_ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
         kind = missed.specialization
         cold = kind.phase is Phase.COLD
         before = stood_in.times
@@ -229,7 +232,7 @@ class Dispatching(Answering):
             hosted.refused = True
         return result
 
-    def _on_host(self, key: Any, learned: Learned) -> Hosted:
+    def _on_host(self, key: Any, learned: Learned) -> HostAdapter:
         """Return what answers calls on Arrays of these kinds by calls on ndarrays."""
         hosted = learned.hosted.get(key)
         if hosted is None:
@@ -237,7 +240,7 @@ class Dispatching(Answering):
                 oldest = learned.hosted.pop(next(iter(learned.hosted)))
                 if oldest.entry is not None:
                     self.remove(oldest.entry)
-            hosted = learned.hosted[key] = Hosted(self)
+            hosted = learned.hosted[key] = HostAdapter(self)
         return hosted
 
     def _numpy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -254,7 +257,7 @@ class Dispatching(Answering):
         try:
             with (
                 FOREGROUND.measuring(),
-                unheard() if program.warns else np.errstate(all="ignore"),
+                warnings_suppressed() if program.warns else np.errstate(all="ignore"),
             ):
                 began = perf_counter()
                 function(*args, **kwargs)
@@ -266,7 +269,7 @@ class Dispatching(Answering):
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        missed: Missed | None = None,
+        missed: MissedCall | None = None,
         tracing: Tracing | None = None,
     ) -> Any:
         """Return the result of running the body on Arrays; where it can be replayed, keep it as
@@ -364,7 +367,7 @@ def _below_floor(args: tuple[Any, ...]) -> bool:
     return bool(args) and all(small)
 
 
-def _left_to_numpy(reach: Reach) -> str | None:
+def _left_to_numpy(reach: Reachability) -> str | None:
     """Return why what a body reaches is written by NumPy alone, None where it is not."""
     if writes_into_arrays(reach):
         return "generators of NumPy's own write into its arrays"

@@ -10,9 +10,9 @@ from alight._core.guard import Entry
 from alight._src.config.loading import current_policy
 from alight._src.jit.array_program import ArrayProgram
 from alight._src.jit.call_phases import Phase
-from alight._src.jit.call_signature import Described
+from alight._src.jit.call_signature import CallSignature
 from alight._src.jit.guard_entries import standing_entry
-from alight._src.jit.host_call import Hosted
+from alight._src.jit.host_call import HostAdapter
 from alight._src.jit.purity import Proof
 from alight._src.jit.specialization import PROGRAMS, Specialization
 from alight._src.record.pending import record_floor
@@ -40,14 +40,14 @@ class Learned:
         self.on_ours: dict[Any, ArrayProgram | None] = {}
         self.guarded: dict[Any, Entry] = {}  # the guard's, of those calls
         # By kinds of arguments: calls on Arrays as calls on what they have on the host.
-        self.hosted: dict[Any, Hosted] = {}
+        self.hosted: dict[Any, HostAdapter] = {}
 
     def holds(self) -> bool:
         """Tell whether all that the function names is as it was."""
         return self._standing.matches(())
 
     def specialization(
-        self, described: Described, raced: bool, drop: Callable[[Entry], Any]
+        self, described: CallSignature, raced: bool, drop: Callable[[Entry], Any]
     ) -> Specialization:
         """Return what is known of calls with such arguments; ``drop`` is told of the guard's entry
         for a kind of call that makes room."""

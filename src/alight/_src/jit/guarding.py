@@ -16,7 +16,7 @@ from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
 from alight._src.jit.call_phases import RACES, Phase
-from alight._src.jit.call_signature import Described
+from alight._src.jit.call_signature import CallSignature
 from alight._src.jit.flag_source import FlagSearch
 from alight._src.jit.function_states import Learned
 from alight._src.jit.guard_entries import (
@@ -35,7 +35,7 @@ from alight._src.run.prepared_step import kernel_at_hand
 from alight.device import HOST_DEVICE
 from alight.errors import PlanError
 
-__all__ = ["Answering", "Missed", "kernels_there"]
+__all__ = ["GuardCache", "MissedCall", "kernels_there"]
 
 # How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
 # some 20 µs, so that after this much work it stays under 1 %.
@@ -47,17 +47,17 @@ _racing = renewed(globals(), "_racing", threading.Lock)
 _launched: WeakKeyDictionary[HostProgram, tuple[Any, Entry]] = WeakKeyDictionary()
 
 
-class Missed(NamedTuple):
+class MissedCall(NamedTuple):
     """A call that no entry of the guard answers, and what is known of its kind."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    described: Described
+    described: CallSignature
     learned: Learned
     specialization: Specialization
 
 
-class Answering(CallGuard):
+class GuardCache(CallGuard):
     """A guard, and what its entries become with what is learned of a function."""
 
     __wrapped__: Any
@@ -66,7 +66,7 @@ class Answering(CallGuard):
         """Return the seconds that NumPy takes for a call of a pure function."""
         raise NotImplementedError
 
-    def race_kernels(self, missed: Missed, program: HostProgram) -> None:
+    def race_kernels(self, missed: MissedCall, program: HostProgram) -> None:
         """Race the program's kernels, where it is nothing else, against NumPy, and let the guard
         launch them if they win."""
         # Two threads in one race would find half of what the other leaves, and time each other.
@@ -78,7 +78,7 @@ class Answering(CallGuard):
         finally:
             _racing.release()
 
-    def _race(self, missed: Missed, program: HostProgram) -> None:
+    def _race(self, missed: MissedCall, program: HostProgram) -> None:
         args, kwargs, kind = missed.args, missed.kwargs, missed.specialization
         if kwargs or program.once:
             kind.raced(False)
@@ -132,7 +132,7 @@ class Answering(CallGuard):
             watch_entry(race.entry, launchable, decisions, program.site)
             self.answer(missed.learned, kind, race.entry)
 
-    def launch_directly(self, missed: Missed, program: HostProgram) -> None:
+    def launch_directly(self, missed: MissedCall, program: HostProgram) -> None:
         """Let the guard launch a program whose own plan is generated kernels."""
         under, launched = _launched.get(program, (None, None))
         if launched is not None and under is POLICY.get():
@@ -147,7 +147,7 @@ class Answering(CallGuard):
         self.insert(entry)
 
     def _entry_of(
-        self, missed: Missed, program: HostProgram, launchable: Launchable | None
+        self, missed: MissedCall, program: HostProgram, launchable: Launchable | None
     ) -> Entry | None:
         """Return the entry that launches a program; where there is none, it is not asked for
         again."""
@@ -190,7 +190,7 @@ class Answering(CallGuard):
         learned.answers[id(kind)] = entry
         self.insert(entry)
 
-    def answer_with_numpy(self, missed: Missed, again: bool) -> None:
+    def answer_with_numpy(self, missed: MissedCall, again: bool) -> None:
         """Have the guard call the function itself, if ``again`` until it is time to ask again."""
         if missed.kwargs:
             return

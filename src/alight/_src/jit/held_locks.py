@@ -8,7 +8,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from alight._src.jit.bytecode import instructions
-from alight._src.jit.reachability import Reach
+from alight._src.jit.reachability import Reachability
 
 __all__ = ["holds_locks"]
 
@@ -18,7 +18,7 @@ _LOCKS: Any = (_thread.LockType, _thread.RLock)
 _WITH = frozenset(("BEFORE_WITH", "LOAD_SPECIAL"))
 
 
-def holds_locks(reach: Reach) -> bool:
+def holds_locks(reach: Reachability) -> bool:
     """Tell whether code that is reached may hold a lock while it writes."""
     met = reach.met.values()
     if not any(type(item) is FunctionType and _holds(item.__code__) for item in met):

@@ -14,13 +14,13 @@ from alight._core import at_hand, layout_of
 from alight._core.guard import Entry
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
+from alight._src.jit.program import SCALARS
 from alight._src.jit.reachability import leads_nowhere
-from alight._src.jit.replay import SCALARS
 from alight._src.record import storage_io
 from alight._src.record.array import Array
 from alight._src.record.pending import native
 
-__all__ = ["Hosted", "kinds_of"]
+__all__ = ["HostAdapter", "kinds_of"]
 
 
 def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -41,7 +41,7 @@ def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return tuple(kinds) if Array in kinds else None
 
 
-class Hosted:
+class HostAdapter:
     """Calls of one kind to a proven function; called with their arguments it gives NotImplemented
     where the body has to run on the Arrays.
 

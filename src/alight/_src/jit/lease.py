@@ -11,8 +11,8 @@ from alight._core import Data, Layout, Storage, Value, View, layout_of
 from alight._src.base.originals import np
 from alight._src.jit.reachability import overlaps_itself
 from alight._src.record import storage_io
+from alight._src.record.argument_memory import ArgumentMemory
 from alight._src.record.array import Array
-from alight._src.record.leased import Leased
 from alight._src.record.pending import foreign, native
 from alight._src.run import evaluate
 
@@ -62,7 +62,7 @@ class Lease:
         self.arrays = tuple([_array(self.storage, view) for view in views])
         # Weak: the arrays lead to the storage, which is not to wait for a collection.
         pairs = zip(map(weakref.ref, self.arrays), members, strict=True)
-        self.leased = self.storage.lease = Leased(value, pairs)
+        self.leased = self.storage.lease = ArgumentMemory(value, pairs)
 
     def shape_members(self) -> None:
         """Give the caller's ndarrays the shapes that were assigned to the Arrays for them."""

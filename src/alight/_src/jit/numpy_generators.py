@@ -14,7 +14,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from alight._src.jit.globals_rewrite import runs_as_it_is
-from alight._src.jit.reachability import Reach
+from alight._src.jit.reachability import Reachability
 
 __all__ = ["writes_into_arrays"]
 
@@ -22,7 +22,7 @@ _IN_PLACE = frozenset(("shuffle", "permuted"))
 _INTO_OUT = ("random", "standard_normal", "standard_exponential", "standard_gamma")
 
 
-def writes_into_arrays(reach: Reach) -> bool:
+def writes_into_arrays(reach: Reachability) -> bool:
     """Tell whether code that is reached may have a generator of NumPy's own write into arrays."""
     met = reach.met.values()
     writing = [f for f in met if type(f) is FunctionType and _writes(f.__code__)]

@@ -33,7 +33,7 @@ from alight._src.jit.code_origin import (
 from alight._src.jit.exchange import attributes, is_the_programs
 from alight._src.run.window_writes import meets_itself
 
-__all__ = ["Reach", "exported", "leads_nowhere", "overlap", "overlaps_itself", "spaces"]
+__all__ = ["Reachability", "exported", "leads_nowhere", "overlap", "overlaps_itself", "spaces"]
 
 NdArray = np.ndarray[Any, Any]
 _bounds = np.lib.array_utils.byte_bounds
@@ -52,7 +52,7 @@ _ELEMENTS_TO_ONE = 1_000
 _LONG = 32  # of more items than these the types are looked at first, in C: as long as one object
 
 
-class Reach:
+class Reachability:
     """What is reached from some roots: ``arrays``, the address ranges of other ``buffers``, and by
     its id everything that was looked at.
 

@@ -27,7 +27,7 @@ from alight._src.jit.call_phases import (
 )
 from alight._src.jit.host_program import HostProgram
 from alight._src.jit.trace import Trace
-from alight._src.plan.plan import Foregone
+from alight._src.plan.plan import UnopenedDevices
 
 __all__ = ["KERNEL_RULES", "PROGRAMS", "Bits", "KernelRace", "Specialization"]
 
@@ -103,8 +103,8 @@ class Specialization:
     """One kind of call of one function: its phase, how long each way took, and its programs."""
 
     __slots__ = (
-        "bits", "contest", "lacks", "last_seconds", "phase", "programs", "race", "sizes",
-        "spent_seconds", "tries",
+        "bits", "contest", "last_seconds", "phase", "programs", "race", "sizes",
+        "spent_seconds", "tries", "unopened",
     )  # fmt: skip
 
     def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None) -> None:
@@ -114,7 +114,7 @@ class Specialization:
         self.contest = Contest((_NUMPY, _PLAN), PLAN_RULES)
         self.spent_seconds = 0.0  # all that went into calls of this kind
         self.last_seconds = 0.0
-        self.lacks: tuple[Foregone, ...] = ()  # devices that its plans do without
+        self.unopened: tuple[UnopenedDevices, ...] = ()  # devices that its plans do without
         self.race: KernelRace | None = None  # that its kernels are in
         self.programs: OrderedDict[Any, HostProgram] = OrderedDict()
         self.tries = 0
@@ -191,9 +191,9 @@ class Specialization:
         unmade = not all(there) and (self.bits is Bits.SAME or not any(there))
         if unmade and not self.alight_seconds:
             events.append(Event.UNMADE)
-        if trace.foregone:
-            self.lacks = tuple(trace.foregone)
-            events.append(Event.LACKS)
+        if trace.unopened_devices:
+            self.unopened = tuple(trace.unopened_devices)
+            events.append(Event.UNOPENED)
         if not gains:
             events.append(Event.NO_GAIN)
         self.came(*events)

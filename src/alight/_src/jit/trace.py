@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from alight._core import Layout, Value
-from alight._src.base.apart import bring
 from alight._src.base.originals import np
+from alight._src.base.uninterrupted import bring
 from alight._src.config.loading import config
 from alight._src.ir.well_formed import reach
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.host_program import HostProgram, Written
 from alight._src.jit.lease import Lease, NdArray
-from alight._src.jit.replay import Argument, Leaf, Making, NotKept
-from alight._src.plan.plan import Foregone, LaunchStep, Plan
+from alight._src.jit.program import Argument, Leaf, Making, NotKept
+from alight._src.plan.plan import LaunchStep, Plan, UnopenedDevices
 from alight._src.record import storage_io
-from alight._src.record.leased import Window, one_after_the_other
+from alight._src.record.argument_memory import Window, one_after_the_other
 from alight._src.run import evaluate, residency
 from alight._src.run.execute import WriteOrder
 from alight.device import HOST_DEVICE
@@ -33,8 +33,16 @@ class Trace:
     """What was asked for while a body ran."""
 
     __slots__ = (
-        "_leases", "away", "closed", "exact", "foregone", "ours", "requests", "started", "steps",
+        "_leases",
+        "away",
+        "closed",
+        "exact",
+        "ours",
+        "requests",
+        "started",
+        "steps",
         "touched",
+        "unopened_devices",
     )  # fmt: skip
 
     def __init__(self, leases: Sequence[Lease] = ()) -> None:
@@ -44,7 +52,7 @@ class Trace:
         self.closed = False  # the body has returned: what runs now is the work itself
         self.exact = True  # everything that ran gives NumPy's bits
         self.ours = False  # something was planned for other than NumPy
-        self.foregone: list[Foregone] = []  # what plans lack by not having devices
+        self.unopened_devices: list[UnopenedDevices] = []  # what plans lack by not having devices
         self.requests = 0
         self.steps = 0
         self.started = evaluate.requests()
@@ -62,8 +70,8 @@ class Trace:
         """Note that a request is about to run a plan on these leaves."""
         self.requests += 1
         self.steps += len(plan.steps)
-        if plan.foregone is not None:
-            self.foregone.append(plan.foregone)
+        if plan.unopened_devices is not None:
+            self.unopened_devices.append(plan.unopened_devices)
         if not self.closed and any(map(self.mine, leaves)):
             self.touched = True
         for step in plan.steps:
@@ -130,7 +138,7 @@ class Homes:
         self.together: list[tuple[int, ...]] = []
         # No arguments overlap. Where some do, what the body did hangs on how, as a copy of bytes
         # onto themselves is none: the guard, which compares layouts, must not answer for others.
-        self.apart = all(len(own) == 1 for own in self._arguments)
+        self.uninterrupted = all(len(own) == 1 for own in self._arguments)
 
     def argument(self, lease: int, member: int) -> int:
         """Return the number of an argument."""
@@ -195,7 +203,7 @@ class _Making(Making):
         homes = self.homes
         return HostProgram(
             *(prepared, leaves, nodes, own, tuple(writes), tuple(spans)),
-            *(tuple(homes.together), homes.apart),
+            *(tuple(homes.together), homes.uninterrupted),
         )
 
     def _masked(self, window: Window) -> Window:

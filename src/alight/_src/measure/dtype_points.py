@@ -30,9 +30,6 @@ from alight._src.measure.sizes import (
     FEW,
     FEW_KNOTS,
     FEW_ROWS,
-    FOLD_KNOTS,
-    FOLDED_PRODUCTS,
-    FOLDED_ROW,
     HOST_SIDE,
     KNOTS,
     LARGE,
@@ -41,8 +38,11 @@ from alight._src.measure.sizes import (
     LONE_ELEMENTS,
     MANY,
     MOST_BYTES,
-    MOST_FOLDED,
+    MOST_REDUCED,
     OTHER_KNOTS,
+    REDUCED_PRODUCTS,
+    REDUCED_ROW,
+    REDUCTION_KNOTS,
     SHARED_BODIES,
     SUMMED_BYTES,
     VITAL,
@@ -80,13 +80,13 @@ _TIMED = {
     "i": ("floor_divide", MANY_FLOPS, "absolute", "maximum", "left_shift", "power"),
     "c": ("divide", "absolute", "less"),
 }  # fmt: skip
-_FOLDS = {
+_REDUCTIONS = {
     "f": ("sum", "prod", "mean", "var", "min", "argmax"),
     "i": ("sum", "prod", "min", "mean", "argmin"),
     "c": ("prod", "mean"),
 }
 # Of those, what generated code does in ways of its own: compiling one takes 20 to 130 ms.
-_OWN_FOLDS = {"f": ("sum", "var", "argmax"), "i": ("sum",), "c": ()}
+_OWN_REDUCTIONS = {"f": ("sum", "var", "argmax"), "i": ("sum",), "c": ()}
 
 
 @dataclass(slots=True)
@@ -118,11 +118,11 @@ class DtypePoints:
 
     @property
     def simplest(self) -> str:
-        """Return the fold that computes least: what others take longer is their work."""
+        """Return the reduction that computes least: what others take longer is their work."""
         return "sum" if self.kind == "c" else "max"
 
     def summed(self, name: str) -> Sequence[str]:
-        """Return the folds that are read off the curve of sums."""
+        """Return the reductions that are read off the curve of sums."""
         exact = self.kind == "f" or (self.kind == "c" and name != "generated")
         return ("sum", "mean") if exact and self.device.space == "host" else ()
 
@@ -165,7 +165,7 @@ class DtypePoints:
 
     def other_classes(self, name: str) -> Iterator[Point]:
         yield from self.negations(name)
-        yield from self.more_folds(name)
+        yield from self.more_reductions(name)
 
     def negations(self, name: str) -> Iterator[Point]:
         """Yield what reads as much as it writes, past the caches, where that makes a difference."""
@@ -241,21 +241,23 @@ class DtypePoints:
                 group = _loop(op, self.dtype, self.n, -1)
                 yield Point(name, f"{op}@back/{self.dtype}", self.n, group, core=False)
 
-    def folds(self, name: str) -> Iterator[Point]:
+    def reductions(self, name: str) -> Iterator[Point]:
         host = self.device.space == "host"
         far = (SUMMED_BYTES,) if host and self.kind != "i" and not self.main else ()
-        for nbytes in self.beyond(FOLD_KNOTS) if self.main else (*OTHER_KNOTS, *far):
+        for nbytes in self.beyond(REDUCTION_KNOTS) if self.main else (*OTHER_KNOTS, *far):
             n = nbytes // self.size
-            group = probes.fold(self.simplest, self.dtype, (n,), (0,))
+            group = probes.reduction(self.simplest, self.dtype, (n,), (0,))
             # of what is only read memory takes as long in all dtypes, of what is summed it may not
             if nbytes not in far or self.simplest == "sum":
                 yield Point(name, f"reduce_inner/{self.dtype}", n, group)
             if host and self.kind == "f":
-                group = probes.fold("sum", self.dtype, (n,), (0,))
+                group = probes.reduction("sum", self.dtype, (n,), (0,))
                 yield Point(name, f"reduce_sum/{self.dtype}", n, group, core=False)
-            if name == "generated" and self.device.space != "host" and n >= FOLDED_ROW:
-                # what is folded into one is two kernels there, rows are one
-                group = probes.fold(self.simplest, self.dtype, (n // FOLDED_ROW, FOLDED_ROW), (1,))
+            if name == "generated" and self.device.space != "host" and n >= REDUCED_ROW:
+                # what is reduced into one is two kernels there, rows are one
+                group = probes.reduction(
+                    self.simplest, self.dtype, (n // REDUCED_ROW, REDUCED_ROW), (1,)
+                )
                 yield Point(name, f"reduce_rows/{self.dtype}", n, group)
 
     def lone(self, name: str) -> Iterator[Point]:
@@ -265,24 +267,28 @@ class DtypePoints:
                 group = probes.lone(self.dtype, LONE_ELEMENTS, op)
                 yield Point(name, f"{op}@lone/{self.dtype}", LONE_ELEMENTS, group, core=False)
 
-    def more_folds(self, name: str) -> Iterator[Point]:
+    def more_reductions(self, name: str) -> Iterator[Point]:
         dtype, n = self.dtype, self.n
-        knots = (LEAST_COLUMNS, *(self.beyond(FOLD_KNOTS)[1:] if self.main else OTHER_KNOTS[1:]))
+        knots = (
+            LEAST_COLUMNS,
+            *(self.beyond(REDUCTION_KNOTS)[1:] if self.main else OTHER_KNOTS[1:]),
+        )
         for nbytes in knots if self.kind != "c" or name != "generated" else ():
             shape = (OUTER_ROWS, nbytes // self.size // OUTER_ROWS | 1)
-            group = probes.fold(self.simplest, dtype, shape, (0,))
+            group = probes.reduction(self.simplest, dtype, shape, (0,))
             yield Point(name, f"reduce_outer/{dtype}", math.prod(shape), group, core=False)
         for nbytes in knots if name == "generated" and self.main else ():
             shape = (nbytes // self.size // NARROW_COLUMNS, NARROW_COLUMNS)
-            group = probes.fold(self.simplest, dtype, shape, (0,))
+            group = probes.reduction(self.simplest, dtype, shape, (0,))
             yield Point(name, f"reduce_narrow/{dtype}", math.prod(shape), group, core=False)
         if name == "generated" and self.kind != "c":
-            # Bodies in front of a fold, whose state leaves fewer registers and waits for itself.
+            # Bodies in front of a reduction, whose state leaves fewer registers and waits for
+            # itself.
             host = self.device.space == "host"
             for key, ops in (("flop", ("add",) * CHAIN), ("exp", ("exp",))):
                 if (key == "flop" or self.kind == "f") and not self.hides:
-                    group = probes.folded(dtype, n, ops)
-                    yield Point(name, f"{key}@folded/{dtype}", n, group, core=False)
+                    group = probes.reduced(dtype, n, ops)
+                    yield Point(name, f"{key}@reduced/{dtype}", n, group, core=False)
             for key, ops in BESIDE.items() if self.kind == "f" and host else ():
                 if key == "flop" and not self.main:
                     continue
@@ -291,30 +297,32 @@ class DtypePoints:
                     yield Point(name, f"{key}@{where}/{dtype}", count, group, core=False)
             if self.kind == "f" and host:
                 count = COMBINED_BYTES // self.size
-                group = probes.fold("sum", dtype, (COMBINED_ROWS, count // COMBINED_ROWS), (1,))
+                group = probes.reduction(
+                    "sum", dtype, (COMBINED_ROWS, count // COMBINED_ROWS), (1,)
+                )
                 yield Point(name, f"combined@reduce_inner/{dtype}", count, group, core=False)
             if self.kind == "f":
-                group = probes.folded(dtype, self.apart, ("add",), APART)
-                yield Point(name, f"far@folded/{dtype}", self.apart, group, core=False)
-        folds = _FOLDS[self.kind] if name != "generated" else _OWN_FOLDS[self.kind]
-        for op in folds[:1] if name == "generated" and not self.main else folds:
+                group = probes.reduced(dtype, self.apart, ("add",), APART)
+                yield Point(name, f"far@reduced/{dtype}", self.apart, group, core=False)
+        reductions = _REDUCTIONS[self.kind] if name != "generated" else _OWN_REDUCTIONS[self.kind]
+        for op in reductions[:1] if name == "generated" and not self.main else reductions:
             # Some of NumPy's are written in Python: few elements tell what that takes.
             few = name != "generated" and (self.kind != "i" or op.startswith("arg"))
             # what sums take is in their curve, and means are sums that are called in another way
             own = op not in self.summed(name)
             for count in (n,) * own + (FEW,) * (few and (own or op == "mean")):
-                group = probes.fold(op, dtype, (count,), (0,))
+                group = probes.reduction(op, dtype, (count,), (0,))
                 yield Point(name, f"{op}@reduce_inner/{dtype}", count, group, core=False)
-            # Generated code folds columns as it folds rows.
+            # Generated code reduces columns as it reduces rows.
             if name != "generated" and not op.startswith("arg"):
-                group = probes.fold(op, dtype, (OUTER_ROWS, n // OUTER_ROWS), (0,))
+                group = probes.reduction(op, dtype, (OUTER_ROWS, n // OUTER_ROWS), (0,))
                 yield Point(name, f"{op}@reduce_outer/{dtype}", n, group, core=False)
 
         if name != "generated" and self.kind != "i" and self.device.space == "host":
             # By how many they were, sums are divided once they are there: in some dtypes by way of
             # buffers in another one.
             for op in ("sum", "mean"):
-                group = probes.fold(op, dtype, (FEW_ROWS, n), (0,))
+                group = probes.reduction(op, dtype, (FEW_ROWS, n), (0,))
                 yield Point(name, f"{op}@after/{dtype}", n, group, core=False)
 
     def loops(self, name: str) -> Iterator[Point]:
@@ -347,21 +355,21 @@ class DtypePoints:
                 for start, length in zip(("short", "start"), START_ROWS, strict=True):
                     shape = (n // length, length)
                     if start == "start" or name != "generated":
-                        group = probes.fold(op, dtype, shape, (1,))
+                        group = probes.reduction(op, dtype, shape, (1,))
                         yield Point(
                             name, f"{start}@{key}reduce_inner/{dtype}", n, group, core=False
                         )
                     if name != "generated":
-                        group = probes.fold(op, dtype, shape, (0,))
+                        group = probes.reduction(op, dtype, shape, (0,))
                         yield Point(
                             name, f"{start}@{key}reduce_outer/{dtype}", n, group, core=False
                         )
             if name == "generated":
                 for key, between in (("beside", 0), ("torn", 7)):
-                    group = probes.fold(self.simplest, dtype, (n // ROW, ROW), (1,), between)
+                    group = probes.reduction(self.simplest, dtype, (n // ROW, ROW), (1,), between)
                     yield Point(name, f"{key}@reduce_inner/{dtype}", n, group, core=False)
-                if self.device.space != "host":  # partial folds of places are wider
-                    group = probes.fold("argmax", dtype, (n // ROW, ROW), (1,))
+                if self.device.space != "host":  # partial reductions of places are wider
+                    group = probes.reduction("argmax", dtype, (n // ROW, ROW), (1,))
                     key = f"beside@argmax@reduce_inner/{dtype}"
                     yield Point(name, key, n, group, core=False)
                 # on the host what rounds goes by another tree than what does not
@@ -382,7 +390,7 @@ class DtypePoints:
             group = probes.turned("add", dtype, side - 1)
             yield Point(name, f"turned{side}/{dtype}", (side - 1) ** 2, group, core=False)
             if name != "generated":  # libraries bring what they look for a place in into order
-                group = probes.fold("argmax", dtype, (side - 1, side - 1), (0,))
+                group = probes.reduction("argmax", dtype, (side - 1, side - 1), (0,))
                 yield Point(name, f"copied{side}/{dtype}", (side - 1) ** 2, group, core=False)
         if self.main and self.device.space == "host":
             group = probes.loop("negative", dtype, DISTANT_BYTES // (6 * self.size), step=5)
@@ -394,12 +402,12 @@ class DtypePoints:
             yield Point(name, f"{key}/{dtype}", n, group, core=False)
 
     def places(self, name: str) -> Iterator[tuple[str, int, Group]]:
-        """Yield folds of rows that look for a place."""
+        """Yield reductions of rows that look for a place."""
         if self.device.space == "host":
             yield from places(self.dtype, self.n, name == "generated", self.main)
         elif self.main and name != "generated":
             length = START_ROWS[1]  # a call for each row, or threads
-            group = probes.fold("argmax", self.dtype, (self.n // length, length), (1,))
+            group = probes.reduction("argmax", self.dtype, (self.n // length, length), (1,))
             yield f"start@argmax@reduce_inner/{self.dtype}", self.n, group
 
     def seldom(self, name: str) -> Iterator[Point]:
@@ -427,11 +435,11 @@ class DtypePoints:
             group = probes.product(self.dtype, m, k, n)
             yield Point(name, f"matmul/{self.dtype}", 2.0 * m * k * n, group, start == 0)
 
-    def folded_products(self) -> Iterator[Point]:
+    def reduced_products(self) -> Iterator[Point]:
         """Yield products of matrices by generated code, as they were made and, of floats, one of
         the two turned."""
         for turned in TURNED if self.kind == "f" else TURNED[:1] if self.kind == "i" else ():
-            for m, k, n in sides(self.dtype, FOLDED_PRODUCTS, MOST_FOLDED):
+            for m, k, n in sides(self.dtype, REDUCED_PRODUCTS, MOST_REDUCED):
                 group = probes.product(self.dtype, m, k, n, turned)
                 key = f"matmul/{turned_key(self.dtype, turned)}"
                 yield Point("generated", key, 2.0 * m * k * n, group, core=False)

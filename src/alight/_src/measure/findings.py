@@ -157,8 +157,8 @@ class Findings:
     def _off(self, apart: Mapping[str, Sequence[float]]) -> dict[str, float]:
         """Return the implementations whose products are predicted too badly to be of use, with by
         how much. Nothing else is predicted from them, and without an estimate they are NumPy's.
-        Those of generated code stay: taken for folds, as which they would be predicted, they are
-        off by 0.8 to 1.0 in logarithms, by what such took 0.35 to 0.6 (EPYC, 60 products)."""
+        Those of generated code stay: taken for reductions, as which they would be predicted, they
+        are off by 0.8 to 1.0 in logarithms, by what such took 0.35 to 0.6 (EPYC, 60 products)."""
         found = {
             name: far_off(missed, self.errors.get(name, {}).get(MATMUL, ()))
             for name, missed in apart.items()

@@ -131,8 +131,8 @@ def _named(
 def extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:
     """Return the curves, each with the knots of the one of its class that has most: caches and
     memory do not know dtypes, so between its own knots a curve bends as that one does, by as much
-    as they differ there. Beyond them a fold that computes for longer than memory takes goes on at
-    the pace of its end until memory takes longer; any other takes as much more as that one."""
+    as they differ there. Beyond them a reduction that computes for longer than memory takes goes on
+    at the pace of its end until memory takes longer; any other takes as much more as that one."""
     closest: dict[str, Curve] = {}
     for key, curve in curves.items():
         kind = key.partition("/")[0]
@@ -170,12 +170,12 @@ _NEAR = math.log(1.2)
 
 
 def _sums(samples: Samples, curves: Mapping[str, Curve]) -> dict[str, Curve]:
-    """Return the curves of sums of dtypes whose folds were measured by sums."""
+    """Return the curves of sums of dtypes whose reductions were measured by sums."""
     found = {}
     for key, points in samples.by_key.items():
         kind, _, dtype = key.partition("/")
-        folded = [point.group.graph.nodes[-1].op.name for point in points.values()]
-        if kind == "reduce_inner" and key in curves and folded[0] == "sum":
+        reduced = [point.group.graph.nodes[-1].op.name for point in points.values()]
+        if kind == "reduce_inner" and key in curves and reduced[0] == "sum":
             found[f"reduce_sum/{dtype}"] = curves[key]
     return found
 

@@ -26,7 +26,7 @@ __all__ = ["ELEMENTWISE", "FUSED", "MATMUL", "REDUCE", "unseen"]
 # Classes of what is tried: each has a spread of its own.
 ELEMENTWISE, REDUCE, FUSED, MATMUL = "elementwise", "reduce", "fused", "matmul"
 
-# What programs compute and fold, by the kind of their numbers; nothing that overflows or gets
+# What programs compute and reduction, by the kind of their numbers; nothing that overflows or gets
 # denormal where much of it comes together, since that takes its time elsewhere.
 _OPS = {
     "f": (
@@ -41,7 +41,7 @@ _INNER = {
     "i": ("add", "multiply", "subtract", "maximum", "absolute", "negative"),
     "c": ("add", "multiply", "subtract", "negative"),
 }
-_FOLDS = {
+_REDUCTIONS = {
     "f": ("sum", "max", "mean", "min", "var", "argmax"),
     "i": ("sum", "max", "min", "argmin"),
     "c": ("sum", "mean"),
@@ -75,7 +75,7 @@ def unseen(device: Device) -> Iterator[tuple[str, str, Group]]:
         n = round(_FEWEST * (most / _FEWEST) ** share)
         dtype = dtypes[number % len(dtypes)]
         n = max(1, min(n, most_bytes(device) // np.dtype(dtype).itemsize // _SPANNED))
-        for kind, make in ((ELEMENTWISE, _loop), (REDUCE, _fold), (FUSED, _several)):
+        for kind, make in ((ELEMENTWISE, _loop), (REDUCE, _reduction), (FUSED, _several)):
             # what has nothing to compile is tried twice as often
             for tried in (names, libraries):
                 group = make(random, dtype, _shape(random, n))
@@ -174,17 +174,17 @@ def _node(
     )
 
 
-def _fold(random: Random, dtype: str, shape: tuple[int, ...]) -> Group:
-    """Return a group of one fold, along any axis or all."""
-    name = random.choice(_FOLDS[np.dtype(dtype).kind])
+def _reduction(random: Random, dtype: str, shape: tuple[int, ...]) -> Group:
+    """Return a group of one reduction, along any axis or all."""
+    name = random.choice(_REDUCTIONS[np.dtype(dtype).kind])
     how = random.choice(("whole", "whole", "turned", "columns"))
-    return _folded(random, name, [_operand(dtype, shape, how)], [], shape)
+    return _reduced(random, name, [_operand(dtype, shape, how)], [], shape)
 
 
-def _folded(
+def _reduced(
     random: Random, name: str, inputs: list[Layout], nodes: list[Node], shape: tuple[int, ...]
 ) -> Group:
-    """Return a group that ends in a fold of its last value."""
+    """Return a group that ends in a reduction of its last value."""
     last = len(inputs) + len(nodes) - 1
     ndim = len(shape)
     axes = random.choice((tuple(range(ndim)), (0,), (ndim - 1,)))
@@ -200,8 +200,8 @@ def _folded(
 
 
 def _several(random: Random, dtype: str, shape: tuple[int, ...]) -> Group:
-    """Return a group of several ops, each on the one before and any other value, at times folded at
-    its end."""
+    """Return a group of several ops, each on the one before and any other value, at times reduced
+    at its end."""
     inputs = [_operand(dtype, shape, "whole")]
     for _ in range(random.randint(0, _MOST_OPERANDS)):
         inputs.append(_operand(dtype, shape, random.choice(("whole", "whole", *_LAYOUTS[:4]))))
@@ -224,6 +224,6 @@ def _several(random: Random, dtype: str, shape: tuple[int, ...]) -> Group:
     if not nodes:
         return _several(random, dtype, shape)
     if random.random() < 0.3:
-        return _folded(random, random.choice(_FOLDS[kind][:2]), inputs, nodes, shape)
+        return _reduced(random, random.choice(_REDUCTIONS[kind][:2]), inputs, nodes, shape)
     last = len(inputs) + len(nodes) - 1
     return Group(GroupKind.LOOP, Graph(tuple(inputs), tuple(nodes), (last,)), shape)

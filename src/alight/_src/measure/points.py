@@ -27,9 +27,9 @@ CURVE_CLASSES = ("elementwise", "select", "reduce_inner", "reduce_outer", "reduc
                  "matvec", "negate")  # fmt: skip
 
 
-# Of what one block alone takes: a fold, simple operations, exponentials. Without any of it random
-# walks of 65,536 paths were predicted to take an H200 7 us where they took 419, and 4 of 12 wrong
-# choices were such; the others are told by these.
+# Of what one block alone takes: a reduction, simple operations, exponentials. Without any of it
+# random walks of 65,536 paths were predicted to take an H200 7 us where they took 419, and 4 of 12
+# wrong choices were such; the others are told by these.
 _VITAL_LONE = 3
 
 
@@ -46,7 +46,7 @@ def points_of(device: Device) -> Iterator[Point]:
         for name in (*libraries, *compiled):
             yield from itertools.islice(own.curve(name), VITAL if own.main else 0, None)
             yield from own.basic_work(name)
-            yield from own.folds(name)
+            yield from own.reductions(name)
             yield from itertools.islice(own.lone(name), _VITAL_LONE)
         for name in libraries:
             if own.main or not host:
@@ -76,7 +76,7 @@ def points_of(device: Device) -> Iterator[Point]:
         for own in every:
             yield from own.products(name, FEW_PRODUCTS, PRODUCTS if own.kind == "f" else 0)
             yield from own.vectors(name) if host or not own.main else ()
-    # On a device folds are kernels of many forms; on the host, whose op it is tells more.
+    # On a device reduces are kernels of many forms; on the host, whose op it is tells more.
     for name in compiled:
         for own in every:
             yield from itertools.islice(own.lone(name), _VITAL_LONE, None)
@@ -101,7 +101,7 @@ def points_of(device: Device) -> Iterator[Point]:
         # A product nobody measured is a library's. Their kernels took 0.6 of the 3.7 s that a host
         # without any compiled ones had for all points (EPYC), and left no time for other ops.
         for own in every:
-            yield from own.folded_products()
+            yield from own.reduced_products()
         for own in every[1:]:
             yield from own.other_classes(name)
     for name in compiled:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alight._core import Data, Layout, layout_of, make_layout
-from alight._src.fp_warnings.filters import unheard
+from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.ir.graph import Attrs, Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
@@ -118,7 +118,7 @@ def chain(
     return Group(GroupKind.LOOP, graph, layout.shape)
 
 
-def fold(
+def reduction(
     name: str,
     dtype: str,
     shape: tuple[int, ...],
@@ -144,7 +144,7 @@ def fold(
     return Group(GroupKind.REDUCE, Graph((layout,), (node,), (1,)), shape)
 
 
-def folded(dtype: str, n: int, ops: Sequence[str], step: int = 1) -> Group:
+def reduced(dtype: str, n: int, ops: Sequence[str], step: int = 1) -> Group:
     """Return a group of a chain of ops, the maximum of which is taken; of the first operand every
     ``step``-th element."""
     layout = _vector(dtype, n)
@@ -211,7 +211,7 @@ def product(dtype: str, m: int, k: int = 0, n: int = 0, turned: str = "") -> Gro
 
 
 def library(dtype: str, n: int) -> Iterator[tuple[str, Group]]:
-    """Yield class and group of what is neither elementwise nor a fold: one of each class."""
+    """Yield class and group of what is neither elementwise nor a reduction: one of each class."""
     layout = _vector(dtype, n)
     sort = Node(OPS["sort"], (0,), (("axis", -1),), layout)
     yield "sort", _called((layout,), sort)
@@ -321,7 +321,7 @@ class Bench:
 
         Raises Unsupported where the device cannot run it.
         """
-        with unheard():
+        with warnings_suppressed():
             clock, sample = self._clock(self.launch(probe))
             return summary(sample_calls(clock, least_seconds, sample_seconds=sample))
 
@@ -338,7 +338,7 @@ class Bench:
         """Return a few samples of the seconds that the device takes for a launch; of one that
         several threads share more, with all of them awake."""
         # Results of random inputs may overflow in a long chain; what it costs is the same.
-        with unheard():
+        with warnings_suppressed():
             if self.device.space != "host":
                 clock, sample = self._clock(launch)
                 return sample_calls(clock, VISIT_SECONDS, VISIT_SAMPLES, sample)

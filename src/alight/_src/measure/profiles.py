@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from alight._src.base import package
-from alight._src.base.apart import bring, whereabouts
 from alight._src.base.failures import failures, ignoring_failures
+from alight._src.base.uninterrupted import bring, whereabouts
 from alight._src.config.loading import calibrate_here
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.plan.profile_version import SCHEMA

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 KNOTS = (*(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13, 23)), *(n << 20 for n in (6, 10, 13)))
 FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 18, 23))
 # Two threads have two caches of the second level, four four: what they read has a knot for both.
-FOLD_KNOTS = (*FEW_KNOTS, 1 << 21)
+REDUCTION_KNOTS = (*FEW_KNOTS, 1 << 21)
 FAR_KNOTS = tuple(1 << i for i in (20, 22, 23, 24))
 # Past the caches, of sums that round: what a library computes for them differs with the dtype.
 SUMMED_BYTES = 1 << 23
@@ -47,8 +47,8 @@ DEVICE_ELEMENTS = 1 << 20
 _EACH_THREAD = 32
 # Elements that one block of threads goes through alone: some tens of us of arithmetic.
 LONE_ELEMENTS = 1 << 16
-# Of rows that are folded each by some threads of a device.
-FOLDED_ROW = 512
+# Of rows that are reduced each by some threads of a device.
+REDUCED_ROW = 512
 # Elements that share their work among threads: from what none can to what all must.
 SHARED_ELEMENTS = tuple(1 << i for i in (9, 19, 14, 16, 12, 11))
 # Elements of bodies with special functions that share their work: what they compute takes three
@@ -59,8 +59,8 @@ SHARED_BODIES = 1 << 17
 MANY = 8
 APART = 3  # elements from one to the next where they lie apart: no two in one vector's load
 LEAST_COLUMNS = 1 << 12  # bytes of few such rows
-FEW_ROWS = 4  # whose results are a part of what is folded that can be told from it
-COMBINED_ROWS = 8  # each of which all threads fold a part of
+FEW_ROWS = 4  # whose results are a part of what is reduced that can be told from it
+COMBINED_ROWS = 8  # each of which all threads reduce a part of
 VITAL = 3  # knots without which there is no curve
 FEW = 64  # elements that take no time beside the call
 
@@ -77,7 +77,7 @@ _MOST_MULTIPLICATIONS = {"f": 23.5, "c": 21.0, "i": 20.5}
 # Of generated code, each way that the two can lie, as few as make a surface: of more
 # multiplications a library with loops of its own for them is always quicker, and integers take as
 # long for each.
-FOLDED_PRODUCTS, MOST_FOLDED = 12, 20.0  # no fewer than gemm_fit.LEAST
+REDUCED_PRODUCTS, MOST_REDUCED = 12, 20.0  # no fewer than gemm_fit.LEAST
 # Of the largest that a host is asked for: where all threads have enough to do. From smaller ones
 # 1024 x 1024 was predicted to take 16 of them five times as long as it did.
 HOST_SIDE = 512

@@ -130,10 +130,10 @@ def calls_lasting(take: Callable[[int], float], seconds: float) -> tuple[int, fl
 # A cache that another one spills into fills slowly with what is gone through again and again: on an
 # EPYC of 32 MB additions of 12 MB took 261, 191, 153, 139, 132 and in the end 110 us, those of 25
 # MB 525, 436, 370 and 290, and what others had left there before made twice as much of the first.
-# Two samples that differ by less are alike; so many at most, or so long, until they are. Folds of 8
-# MB, after additions of 48, went from 520 us to 91 in 10 to 21 calls, which took 3 to 5 ms, and not
-# without a call that took no less than the one before (569, 509, 617, 301, 145): of what takes a
-# sample's time by itself it takes two such.
+# Two samples that differ by less are alike; so many at most, or so long, until they are. Reductions
+# of 8 MB, after additions of 48, went from 520 us to 91 in 10 to 21 calls, which took 3 to 5 ms,
+# and not without a call that took no less than the one before (569, 509, 617, 301, 145): of what
+# takes a sample's time by itself it takes two such.
 _SETTLING, _SETTLING_SAMPLES, _SETTLING_SECONDS = 1.03, 18, 5e-3
 
 

@@ -17,7 +17,7 @@ from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.base.shortage import is_shortage
-from alight._src.fp_warnings.filters import unheard
+from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import Op, Origin
@@ -108,7 +108,7 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compared(where: Device, op: Op, dtypes: _Dtypes, output: int) -> str:
-    with unheard():  # these are no operands of the program's
+    with warnings_suppressed():  # these are no operands of the program's
         return _verdict(where, op, dtypes, output)
 
 

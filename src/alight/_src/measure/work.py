@@ -32,15 +32,15 @@ __all__ = ["Work"]
 # memory takes, and longer. A guess: with a tenth, additions of a number were 60 % off, and with all
 # of it sums 40 %.
 _TOLD = 0.5
-# Of a fold by itself, whose elements all come one way: places of floats, which take 1.2 to 1.4
+# Of a reduction by itself, whose elements all come one way: places of floats, which take 1.2 to 1.4
 # times as long as their maxima at any size, took 0.3 to 0.5 of a stream more, those of integers,
 # which take as long as these, up to 0.2 (EPYC, profiles of 5 s).
-_FOLD_TOLD = 0.25
+_REDUCTION_TOLD = 0.25
 # What of a probe of rows is known before, by whether its code is compiled: its starts, or the
 # copies of its elements.
 _ROWS = {True: "start", False: "long"}
-# Of a call, so much at most is not in that of a fold that is called more directly: NumPy's argmax
-# took a sixth less than its maximum.
+# Of a call, so much at most is not in that of a reduction that is called more directly: NumPy's
+# argmax took a sixth less than its maximum.
 _LEAST_CALL = 0.25
 # Of keys, how those begin that say what starting an inner loop takes.
 _STARTS = ("start@", "short@", "guessed.")
@@ -78,8 +78,8 @@ class Work:
                 work[f"{op}@{key}"] = work[f"flop/{dtype}"]  # all of it is in the curve
         for dtype in dtypes:
             work |= self._sum(dtype, work[f"flop/{dtype}"])
-        # Of rows that are folded, what the fold itself takes is known before, and what begins an
-        # iteration, before what is in it; first of all what a call of one operand takes less.
+        # Of rows that are reduced, what the reduction itself takes is known before, and what begins
+        # an iteration, before what is in it; first of all what a call of one operand takes less.
         keys = sorted(
             self.samples.by_key,
             key=lambda key: (
@@ -92,7 +92,7 @@ class Work:
             found = self.samples.by_key[key]
             name, _, dtype = key.partition("/")
             size = self.samples.compute_elements
-            own = ("@apart", "far@folded", "@lone", "@after")
+            own = ("@apart", "far@reduced", "@lone", "@after")
             alone = ("turned", "iterator", "copied", "distant", "combined", "guessed.")
             if name.startswith(alone) or name.endswith(own):
                 size = round(next(iter(found)))  # of its own
@@ -131,7 +131,7 @@ class Work:
             return {key: self._alone(name.partition("@")[0], dtype, sample)}
         if name.endswith("@after"):
             return self._after(key, sample, work)
-        if name in ("short@copied", "distant@beside", "distant@folded", "distant@special"):
+        if name in ("short@copied", "distant@beside", "distant@reduced", "distant@special"):
             return {key: max(self._far(name, dtype, beyond, sample, work), 0.0)}
         if name.endswith("@beside"):
             return self._beside(key, sample, self._compute(max(0.0, beyond), stream), work)
@@ -191,9 +191,9 @@ class Work:
             units = [work.get(k, 0.0) for k in (f"far/{dtype}", f"negative@apart/{dtype}")]
             beyond -= units[not compiled] * sample.amount
             found[key] = max(beyond, 0.0) / (runs.wide * sample.amount)
-        elif name == "far@folded":
+        elif name == "far@reduced":
             found[key] = beyond / sample.amount
-        elif name.endswith("@folded"):
+        elif name.endswith("@reduced"):
             found[key] = compute / sample.amount / (len(sample.group.graph.nodes) - 1)
         elif name in ("near", "far", "back"):
             elements = runs.starts * runs.length
@@ -203,7 +203,7 @@ class Work:
             if not self.samples.hides:
                 found[key] = min(flop, compute / sample.amount)
         elif sample.item.kind.startswith("reduce"):
-            found[key] = self._compute(beyond, stream, _FOLD_TOLD) / sample.amount + flop
+            found[key] = self._compute(beyond, stream, _REDUCTION_TOLD) / sample.amount + flop
         else:
             found[key] = compute / sample.amount + flop  # the curve's own addition
         return found
@@ -242,13 +242,13 @@ class Work:
         if name == "distant@beside":
             beyond -= n * work.get(f"beside@reduce_inner/{dtype}", 0.0)
             return beyond / (sample.item.amount * far_share(sample.item.amount))
-        beyond -= n * work.get(f"far@folded/{dtype}", 0.0)
+        beyond -= n * work.get(f"far@reduced/{dtype}", 0.0)
         if name == "distant@special":
-            beyond -= n * work.get(f"exp@folded/{dtype}", 0.0)
+            beyond -= n * work.get(f"exp@reduced/{dtype}", 0.0)
         return beyond / (n * runs.wide)
 
     def _call_of(self, name: str) -> str:
-        """Return how the key of what the call of a fold or a library's op takes begins: of one
+        """Return how the key of what the call of a reduction or a library's op takes begins: of one
         operand, where that op's own is not known, as negations'."""
         op = name.partition("@")[0]
         if op in OPS and OPS[op].kind is Kind.ELEMENTWISE and OPS[op].nin == 1 and op != "cast":
@@ -256,7 +256,7 @@ class Work:
         return f"call.{op}/"
 
     def _after(self, key: str, sample: Sample, work: dict[str, float]) -> dict[str, float]:
-        """Return the seconds for each result that a fold takes once they are summed."""
+        """Return the seconds for each result that a reduction takes once they are summed."""
         op, _, dtype = key.partition("@after/")
         summed = self.samples.by_key.get(f"sum@after/{dtype}", {}).get(sample.amount)
         if op == "sum" or summed is None:
@@ -297,12 +297,12 @@ class Work:
         return found
 
     def _alone(self, op: str, dtype: str, sample: Sample) -> float:
-        """Return the seconds for an element of an op in one block of threads, beyond the fold it
-        ends in; of the fold beyond a launch."""
-        fold = self.samples.by_key.get(f"max@lone/{dtype}", {}).get(sample.amount)
-        if op == "max" or fold is None:
+        """Return the seconds for an element of an op in one block of threads, beyond the reduction
+        it ends in; of the reduction beyond a launch."""
+        reduction = self.samples.by_key.get(f"max@lone/{dtype}", {}).get(sample.amount)
+        if op == "max" or reduction is None:
             return max(sample.timing.seconds - self._floor("reduce"), 0.0) / sample.amount
-        beyond = sample.timing.seconds - fold.timing.seconds
+        beyond = sample.timing.seconds - reduction.timing.seconds
         return max(beyond, 0.0) / sample.amount / LONE_OPS[op]
 
     def _compute(self, beyond: float, stream: float, told: float = _TOLD) -> float:
@@ -319,7 +319,7 @@ class Work:
         return max(0.0, min(memory, curve.stream_seconds(amount)))
 
     def _summed(self, item: Pass) -> bool:
-        """Tell whether a fold is read off the curve of sums."""
+        """Tell whether a reduction is read off the curve of sums."""
         own = self.samples.implementation == "generated"
         return summed(item, own) and f"reduce_sum/{item.dtype}" in self.curves
 

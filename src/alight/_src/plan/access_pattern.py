@@ -25,8 +25,8 @@ class Runs:
     Of the operands, ``near`` go backwards or take every second to fourth element along them, and
     ``far`` have other distances; the rest goes from one element to the next or stays. ``back`` of
     them go backwards. ``torn`` do not join from one inner loop to the next as those of a whole
-    array do; of a fold those that it reads and that do not stay. ``turned`` of those that are far
-    have neighbours in other inner loops; a line is used up after ``side`` others. ``again`` are
+    array do; of a reduction those that it reads and that do not stay. ``turned`` of those that are
+    far have neighbours in other inner loops; a line is used up after ``side`` others. ``again`` are
     bytes for an element that other inner loops read again. ``still`` of the inputs stay where
     they are, beside others that do not. ``wide`` are the bytes for an element, up to a line, of
     those inputs that are near or far and not turned.
@@ -65,20 +65,26 @@ def runs_of(
     steps = [steps_of(layout, shape) for layout in inputs]
     steps += [steps_of(layout, shape, reduced or ()) for layout in outputs]
     first = 0 if reduced is not None else len(inputs)
-    folded = frozenset(reduced or ())
-    axes = _of_axes(shape, steps, folded)
+    gone = frozenset(reduced or ())
+    axes = _of_axes(shape, steps, gone)
     axes.sort(key=lambda axis: [-abs(step) for step in (*axis[1][first:], *axis[1][:first])])
     if counted:
-        own = iter([(n, moves, True) for n, moves, fold in _of_axes(shape, steps, folded) if fold])
+        own = iter(
+            [
+                (n, moves, True)
+                for n, moves, is_reduced in _of_axes(shape, steps, gone)
+                if is_reduced
+            ]
+        )
         axes = [next(own) if axis[2] else axis for axis in axes]
     merged: list[tuple[int, tuple[int, ...], bool]] = []
-    for n, moves, fold in axes:
-        if merged and merged[-1][2] is fold:
+    for n, moves, is_reduced in axes:
+        if merged and merged[-1][2] is is_reduced:
             outer = merged[-1]
             if all(a == b * n for a, b in zip(outer[1], moves, strict=True)):
-                merged[-1] = (outer[0] * n, moves, fold)
+                merged[-1] = (outer[0] * n, moves, is_reduced)
                 continue
-        merged.append((n, moves, fold))
+        merged.append((n, moves, is_reduced))
     if not merged:
         return Runs(1, 1, 0, 0)
     length, moves, _ = merged[-1]
@@ -108,10 +114,10 @@ def runs_of(
 
 
 def _of_axes(
-    shape: Sequence[int], steps: Sequence[Sequence[int]], folded: frozenset[int]
+    shape: Sequence[int], steps: Sequence[Sequence[int]], reduced: frozenset[int]
 ) -> list[tuple[int, tuple[int, ...], bool]]:
-    """Return length, steps, and whether it is folded, of each axis that is longer than one."""
-    return [(n, tuple([s[i] for s in steps]), i in folded) for i, n in enumerate(shape) if n != 1]
+    """Return length, steps, and whether it is reduced, of each axis that is longer than one."""
+    return [(n, tuple([s[i] for s in steps]), i in reduced) for i, n in enumerate(shape) if n != 1]
 
 
 @lru_cache(maxsize=4096)

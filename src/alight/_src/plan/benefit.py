@@ -79,8 +79,8 @@ def single(graph: Graph, number: int) -> Group:
     operands = tuple(dict.fromkeys(node.operands))
     own = Node(node.op, tuple([operands.index(o) for o in node.operands]), node.attrs, node.layout)
     inputs = tuple([graph.layouts[o] for o in operands])
-    folds = node.op.kind in (Kind.REDUCTION, Kind.SCAN)
-    shape = inputs[0].shape if folds else node.layout.shape
+    reduces = node.op.kind in (Kind.REDUCTION, Kind.SCAN)
+    shape = inputs[0].shape if reduces else node.layout.shape
     kind = GROUP_KINDS.get(node.op.kind, GroupKind.LIBRARY)
     if graph.rolls.get(number) is not None:
         kind = GroupKind.LOOP
@@ -122,7 +122,7 @@ def _why(before: LaunchStep, after: LaunchStep) -> str:
     if before.group.shape != after.group.shape:
         return f"they go over {before.group.shape} and {after.group.shape}"
     if before.group.form.reductions:
-        return "the fold has to end before its result is read"
+        return "the reduction has to end before its result is read"
     return "something else has to run between them, or needs what is made"
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from alight._src.plan.curve import Curve
     from alight._src.plan.profile import Rates
 
-__all__ = ["Reach"]
+__all__ = ["ReuseDistance"]
 
 
 def _working_bytes(graph: Graph) -> int:
@@ -36,7 +36,7 @@ def _working_bytes(graph: Graph) -> int:
 _SPILLED = 1 << 21
 
 
-class Reach:
+class ReuseDistance:
     """How far away the operands of nodes are that run one by one: as far as what was gone through
     since they were last touched, in the run before where that is not in this one."""
 

@@ -254,7 +254,7 @@ def _floor(group: Group, facts: Facts) -> int | None:
     if not floors:
         return None
     graph = group.graph
-    if group.kind in (GroupKind.REDUCE, GroupKind.ROWWISE, GroupKind.CROSSED):
+    if group.kind in (GroupKind.REDUCE, GroupKind.ROWWISE, GroupKind.ROW_COLUMN):
         name = "reduction"
     elif group.kind is GroupKind.LIBRARY:
         name = "matmul" if is_contraction(graph.nodes[0]) else "all"

@@ -20,12 +20,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from alight._src.base.failures import failures
-from alight._src.ir.crossed import visits
 from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import Kind
+from alight._src.ir.row_column import visits
 from alight._src.ir.table_reduction import CHUNK
-from alight._src.plan.cache_distance import Reach
+from alight._src.plan.cache_distance import ReuseDistance
 from alight._src.plan.extrapolation import (
     ADDED,
     FAR_BYTES,
@@ -167,7 +167,7 @@ def _pass_terms(
     # What is picked, and how often a processor guesses wrong, is in a curve of its own.
     picked = item.kind == "select" and any(name.startswith("select/") for name in rates.curves)
     step = step_of(graph, item, away) if own else 0
-    # rows side by side are folded as elementwise code goes through arrays
+    # rows side by side are reduced as elementwise code goes through arrays
     in_rows = own and not away and row_by_result(item)
     work: Computed | None = Computed(0.0, 0.0, 0.0, 0.0)
     if not picked and kind != "reduce_sum":
@@ -281,7 +281,7 @@ def _unrivalled(group: Group, device: Device | str, profile: Profile) -> bool:
 
 def _tried(rates: Rates, graph: Graph) -> float | None:
     """Return the spread of what a graph is one of, where such were tried: several elementwise nodes
-    and folds, or one node of these."""
+    and reduces, or one node of these."""
     kinds = (Kind.ELEMENTWISE, Kind.REDUCTION)
     if not rates.spreads or not all([node.op.kind in kinds for node in graph.nodes]):
         return None
@@ -326,8 +326,8 @@ def _all_terms(
         return
     if implementation == "generated":
         for position, item in enumerate(passes(group, implementation)):
-            host_fold = own and not away and item.kind == "reduce_inner"
-            if host_fold and group.kind is not GroupKind.LIBRARY:
+            host_reduction = own and not away and item.kind == "reduce_inner"
+            if host_reduction and group.kind is not GroupKind.LIBRARY:
                 item = by_columns(group, item)
             made = _pass_terms(rates, graph, item, position == 0, own, own and away, threads)
             if own and not away and item.kind != "scan":
@@ -339,7 +339,7 @@ def _all_terms(
     farther = [0.0] * len(moved)
     # what fits into the nearer caches comes from nowhere else
     if len(graph.nodes) > 1 and sum([layout.nbytes for layout in graph.inputs]) > NEAR_BYTES:
-        reach = Reach(rates, graph)
+        reach = ReuseDistance(rates, graph)
         farther = [reach.more(node, nbytes) for node, nbytes in moved]
     for position, ((node, nbytes), more) in enumerate(zip(moved, farther, strict=True)):
         first = position == 0
@@ -431,8 +431,8 @@ def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: 
     seconds = one("compiler") if first else 0.0
     if stored:
         return seconds + one("load")
-    size, folds = code_size(group.form.packed or group)
-    return seconds + one("kernel") + size * one("operation") + folds * one("reduction")
+    size, reductions = code_size(group.form.packed or group)
+    return seconds + one("kernel") + size * one("operation") + reductions * one("reduction")
 
 
 def copy_seconds(profile: Profile | None, nbytes: int, direction: str) -> float | None:

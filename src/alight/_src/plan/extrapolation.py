@@ -42,8 +42,9 @@ def copied_share(rates: Rates, item: Pass) -> float:
 
 
 def far_seconds(rates: Rates, curve: Curve, item: Pass) -> float:
-    """Return the seconds of folding past the last knot, where that may still be in a cache: as many
-    more as additions take for so many more bytes, whose three arrays were measured farther out."""
+    """Return the seconds of reducing past the last knot, where that may still be in a cache: as
+    many more as additions take for so many more bytes, whose three arrays were measured farther
+    out."""
     last, seconds = curve.knots[-1]
     lines = rates.curves.get(f"elementwise/{item.dtype}")
     if item.amount <= last or lines is None:
@@ -52,7 +53,7 @@ def far_seconds(rates: Rates, curve: Curve, item: Pass) -> float:
 
 
 def narrow_seconds(curve: Curve, item: Pass, away: bool) -> float:
-    """Return the seconds of folding columns of which there are few: on the host no more threads
+    """Return the seconds of reducing columns of which there are few: on the host no more threads
     share them than there are parts; a device's threads each have some elements of a column, and of
     products read them again for others beside it."""
     if away:
@@ -98,7 +99,7 @@ def guessed(curve: Curve, amount: float) -> float:
 
 
 def results_seconds(rates: Rates, curve: Curve, item: Pass) -> float:
-    """Return the seconds in which generated code writes what columns are folded into, of which the
+    """Return the seconds in which generated code writes what columns are reduced into, of which the
     probes of many rows have few: what an addition that writes as much takes beyond reading."""
     lines = rates.curves.get(f"elementwise/{item.dtype}")
     written = sum(node.layout.nbytes for node in item.reductions)

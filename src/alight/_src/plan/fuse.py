@@ -100,11 +100,13 @@ def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
     )
     last = nodes[members[-1] - first]
     if region.kind not in (GroupKind.LOOP, GroupKind.SCAN, GroupKind.LIBRARY):
-        # over what is folded last
-        folds = [nodes[m - first] for m in members if nodes[m - first].op.kind is Kind.REDUCTION]
-        last = min(folds, key=lambda node: graph.layouts[node.operands[0]].ndim)
-    folds_last = last.op.kind is Kind.REDUCTION
-    over = graph.layouts[last.operands[0]] if folds_last else last.layout
+        # over what is reduced last
+        reductions = [
+            nodes[m - first] for m in members if nodes[m - first].op.kind is Kind.REDUCTION
+        ]
+        last = min(reductions, key=lambda node: graph.layouts[node.operands[0]].ndim)
+    reductions_last = last.op.kind is Kind.REDUCTION
+    over = graph.layouts[last.operands[0]] if reductions_last else last.layout
     return Group(region.kind, body, over.shape), tuple(inputs)
 
 
@@ -146,8 +148,8 @@ def halves(graph: Graph, region: Region) -> list[Region]:
         kinds = {m: graph.nodes[m - first].op.kind for m in owned}
         loop = [m for m in owned if kinds[m] is Kind.ELEMENTWISE]
         if loop:
-            folds = [m for m in owned if kinds[m] is Kind.REDUCTION]
-            cuts = [(GroupKind.LOOP, loop), (GroupKind.REDUCE, folds)]
+            reductions = [m for m in owned if kinds[m] is Kind.REDUCTION]
+            cuts = [(GroupKind.LOOP, loop), (GroupKind.REDUCE, reductions)]
     # What is recomputed here is nobody else's to read, so each half gets it.
     again = [m for m in region.members if m not in region.owned]
     return [
@@ -176,7 +178,7 @@ def _divide(
             axis = node.attr("axis")
             homes[number] = tuple(range(ndim)) if axis is None else axis
         elif node.op.kind is Kind.MOVEMENT:
-            homes[number] = _LOOP  # folds have no rolls
+            homes[number] = _LOOP  # reductions have no rolls
         else:
             readers = {homes.get(c, _LOOP) for c in uses.consumers[number]}
             homes[number] = (
@@ -189,11 +191,11 @@ def _divide(
         cone = [m for m in members if homes[m] == home]
         producers = [m for m in cone if nodes[m - first].op.kind is Kind.ELEMENTWISE]
         if producers:
-            folds = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]
+            reductions = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]
             joined = _crossing_bytes(graph, uses, inside, cone)
-            if _crossing_bytes(graph, uses, inside, folds) < joined:
+            if _crossing_bytes(graph, uses, inside, reductions) < joined:
                 homes.update(dict.fromkeys(producers, _LOOP))
-                cone, producers = folds, []
+                cone, producers = reductions, []
         if weight_of(graph, cone) > KERNEL_NODES or _arrays(graph, uses, cone) > KERNEL_ARRAYS:
             homes.update(dict.fromkeys(producers, _LOOP))
             cone = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]

@@ -2,10 +2,10 @@
 
 Fusing makes regions as large as whoever runs them allows, because a value that stays inside a
 kernel costs no traffic. Mostly that pays. It does not where one op has no fast form in the only
-implementation that could take them all, or where what a fold reads is better made by another
-kernel: then the region is cut, and the plan keeps what was refused and by how much. A fold and what
-it reads, by whom both would be made anyway, is cut only where the profile is sure of it: more bytes
-move, and what speaks for that is a difference of two curves.
+implementation that could take them all, or where what a reduction reads is better made by another
+kernel: then the region is cut, and the plan keeps what was refused and by how much. A reduction and
+what it reads, by whom both would be made anyway, is cut only where the profile is sure of it: more
+bytes move, and what speaks for that is a difference of two curves.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _Gate:
     def cuts(self, region: Region, device: str, by: str) -> Iterator[tuple[list[Region], str]]:
         """Yield the parts a region may be cut into, and what would speak for it."""
         if region.kind is not GroupKind.LOOP:
-            # Another kernel for what is folded: its class of work has a curve of its own.
+            # Another kernel for what is reduced: its class of work has a curve of its own.
             parts = [self.outlined(part) for part in halves(self.graph, region)]
             yield [part for part in parts if part.members], "its parts take less than the whole"
         fits = region.kind in (GroupKind.LOOP, GroupKind.REDUCE)

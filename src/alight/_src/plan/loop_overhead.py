@@ -22,7 +22,7 @@ from alight._src.plan.profile import Rates
 # Of rows that do not join, up to where an element takes longer than where they do: NumPy's sums of
 # two float64 took 0.2 ns more in rows of 64 to 1000, and no more in all in rows of 30000.
 LONG_ROW = 250
-# Rows that are folded into one by the probes of curves, which hold what starting these takes: with
+# Rows that are reduced into one by the probes of curves, which hold what starting these takes: with
 # their length no power of two, no two of them fall on the same lines of a cache.
 OUTER_ROWS = 61
 # Row length of the probes of short loops: less than a vector register holds.
@@ -54,7 +54,7 @@ def combined_seconds(rates: Rates, item: Pass, threads: int) -> float:
 
 
 def side_by_side(item: Pass) -> bool:
-    """Tell whether generated code has short rows side by side in vectors: those that are folded,
+    """Tell whether generated code has short rows side by side in vectors: those that are reduced,
     and those where a full vector is worth more than the copies that takes, or that are copied
     anyway."""
     if item.kind == "elementwise":
@@ -79,7 +79,7 @@ def summed(item: Pass, own: bool) -> bool:
 
 
 def row_by_result(item: Pass) -> bool:
-    """Tell whether generated code folds rows side by side, each into a result of its own."""
+    """Tell whether generated code reduces rows side by side, each into a result of its own."""
     alike = all(node.layout.size == item.runs.starts for node in item.reductions)
     return item.kind == "reduce_inner" and alike and side_by_side(item)
 
@@ -87,7 +87,7 @@ def row_by_result(item: Pass) -> bool:
 def step_of(graph: Graph, item: Pass, away: bool = False) -> int:
     """Return how many elements generated code goes through at once: a register is a line, on the
     widest machines, and several go together where elements are made; ``away``: on another device
-    than the host, which folds one by one."""
+    than the host, which reduces one by one."""
     lanes = LINE_BYTES * 8 // width_in_bits(item.dtype)
     # those of simple ops hide behind what else a short row takes
     made = not away and any(node.op.special for node in item.nodes)
@@ -104,19 +104,20 @@ def padding(item: Pass, step: int) -> float:
 
 
 def by_rows(graph: Graph, item: Pass) -> Pass:
-    """Return a fold as a device goes through it: row by row, in whatever order a host's nest would
-    go through its arrays."""
-    fold = item.reductions[0]
-    rows = max(fold.layout.size, 1)
-    length = graph.layouts[fold.operands[0]].size // rows
+    """Return a reduction as a device goes through it: row by row, in whatever order a host's nest
+    would go through its arrays."""
+    reduction = item.reductions[0]
+    rows = max(reduction.layout.size, 1)
+    length = graph.layouts[reduction.operands[0]].size // rows
     if length == item.runs.length:
         return item
     return replace(item, runs=Runs(rows, length, 0, 0, torn=item.runs.torn))
 
 
 def by_columns(group: Group, item: Pass) -> Pass:
-    """Return a fold of a group as a host goes through it: with the rows of short ones side by side,
-    whatever they are broadcast along. Those of an operand follow one another, stay, or are torn."""
+    """Return a reduction of a group as a host goes through it: with the rows of short ones side by
+    side, whatever they are broadcast along. Those of an operand follow one another, stay, or are
+    torn."""
     shape, axes = group.shape, group.form.axes
     length = math.prod(shape[i] for i in axes)
     kept = [i for i in range(len(shape)) if i not in axes and shape[i] > 1]
@@ -181,7 +182,7 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
     seconds = _turned(rates, item) if runs.turned + runs.again else 0.0
     if runs.starts > 1 and not (own and side_by_side(item)):
         start = begun_seconds(rates, item, kind, own, away)
-        # what is folded and its result, where they were measured
+        # what is reduced and its result, where they were measured
         operands: float = item.operands
         if kind.startswith("reduce"):
             operands = min(operands, 2)
@@ -212,7 +213,7 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
             seconds += runs.starts * odd * rates.work[key].value
     if (
         own and not away and kind == "elementwise" and side_by_side(item)
-    ):  # copied as short rows of folds are
+    ):  # copied as short rows of reductions are
         key = rates.nearest["torn@reduce_inner", item.dtype]
         copied = max(runs.torn, runs.near + runs.far) * runs.starts * runs.length
         return seconds + copied * rates.work[key].value if key else seconds
@@ -226,7 +227,7 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
     if kind != "elementwise" or gathered:
         near, far = 0, near + far
     filled = padding(item, step) if own else 1.0  # those far away are gathered, full or not
-    aside = "far@folded" if own and kind.startswith("reduce") else "far"
+    aside = "far@reduced" if own and kind.startswith("reduce") else "far"
     back = min(runs.back, near) if own and rates.nearest["back", item.dtype] else 0
     for name, count in (("near", near - back), ("back", back), (aside, far)):
         key = rates.nearest[name, item.dtype] if count else None
@@ -244,7 +245,7 @@ _GATHERED = frozenset(("negative", "maximum", "minimum", "fmax", "fmin"))
 
 def distant_seconds(rates: Rates, item: Pass, own: bool) -> float:
     """Return the seconds that elements apart take longer out of memory, where no line is asked for
-    before it is waited for: generated code reads those that are near in order, but where it folds
+    before it is waited for: generated code reads those that are near in order, but where it reduces
     them, and complex numbers are two to a library's one."""
     runs, moved = item.runs, item.amount + item.apart
     if 2 * moved <= DISTANT_BYTES:
@@ -258,7 +259,7 @@ def distant_seconds(rates: Rates, item: Pass, own: bool) -> float:
         wide, name = moved, "distant@beside" if whole else "distant"
     elif item.kind.startswith("reduce"):  # gathered, and nothing else meanwhile
         special = any(node.op.special for node in item.nodes)
-        name = "distant@special" if special else "distant@folded"
+        name = "distant@special" if special else "distant@reduced"
     elif not runs.far and not whole:
         return 0.0
     key = rates.nearest[name, item.dtype] or rates.nearest["distant", item.dtype]
@@ -377,15 +378,15 @@ def in_order(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
     return max(memory, 0.0) + loops, replace(item, runs=rows)
 
 
-# Passes over the results of a fold, by which they are divided, and over what it folds: NumPy makes
-# an array of differences, and squares it.
+# Passes over the results of a reduction, by which they are divided, and over what it reduces: NumPy
+# makes an array of differences, and squares it.
 _DIVISIONS = {"mean": 1, "var": 2, "std": 2}
 _DIFFERENCES = {"var": 2, "std": 2}
 
 
 def after(rates: Rates, graph: Graph, item: Pass) -> float:
-    """Return the seconds that a library's fold takes for its results once they are there, and for
-    what it makes of its elements before as far as that is not in the caches."""
+    """Return the seconds that a library's reduction takes for its results once they are there, and
+    for what it makes of its elements before as far as that is not in the caches."""
     node = item.nodes[0]
     result, name = node.layout, node.op.name
     key = rates.nearest["mean@after", item.dtype] or rates.nearest["divide", item.dtype]

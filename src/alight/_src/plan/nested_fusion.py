@@ -1,8 +1,8 @@
-"""Folds of short folds as one kernel: what the inner one gives is as long as what the outer one
-reads, and most of what both move where the inner rows are short.
+"""Reductions of short reductions as one kernel: what the inner one gives is as long as what the
+outer one reads, and most of what both move where the inner rows are short.
 
-The inner fold is written out (``ir.nested``), so that its results stay in registers: distances
-between points, of which the nearest is looked for, are never in memory.
+The inner reduction is written out (``ir.nested_reductions``), so that its results stay in
+registers: distances between points, of which the nearest is looked for, are never in memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Container, Hashable
 
 from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.group import Group
-from alight._src.ir.nested import innermost
+from alight._src.ir.nested_reductions import innermost
 from alight._src.ir.op import Kind
 from alight._src.ir.table_reduction import LANES
 from alight._src.plan.fuse import (
@@ -25,8 +25,8 @@ from alight._src.plan.fuse import (
 )
 from alight._src.plan.stages import Uses
 
-# Elements of an inner fold: more leave too few registers (16 coordinates of 20000 points and 64
-# centres took 1.48 ms as one, 1.23 as two; EPYC, AVX-512).
+# Elements of an inner reduction: more leave too few registers (16 coordinates of 20000 points and
+# 64 centres took 1.48 ms as one, 1.23 as two; EPYC, AVX-512).
 _MOST = 8
 # Rows of more elements than a vector has lanes go through a buffer one by one, which takes longer
 # than what it saves while all of them fit into the last cache, of 32 MiB there. As one and as two,
@@ -36,11 +36,11 @@ _MOST = 8
 _CACHED_BYTES = 1 << 25
 
 
-def nested(
+def nested_regions(
     graph: Graph, uses: Uses, regions: list[Region], keys: Container[Hashable]
 ) -> list[Region]:
-    """Return the regions, those with a key of ``keys`` made one with the region that alone folds
-    what they fold."""
+    """Return the regions, those with a key of ``keys`` made one with the region that alone reduces
+    what they reduce."""
     homes: dict[int, Region] = {}
     for region in regions:
         homes.update(dict.fromkeys(region.owned, region))
@@ -79,7 +79,7 @@ def nested(
 
 
 def _short(graph: Graph, uses: Uses, region: Region) -> bool:
-    """Tell whether a region only folds the last axis, which is short, for others."""
+    """Tell whether a region only reduces the last axis, which is short, for others."""
     if region.kind is not GroupKind.REDUCE or not uses.live.isdisjoint(region.outputs):
         return False
     first = len(graph.inputs)
@@ -116,7 +116,7 @@ def _fits(graph: Graph, uses: Uses, whole: Region, inner: Region) -> bool:
     if between <= _CACHED_BYTES and not _side_by_side(group):
         return False
     first = len(graph.inputs)
-    fold = next(m for m in inner.members if graph.nodes[m - first].op.kind is Kind.REDUCTION)
-    copies = graph.layouts[graph.nodes[fold - first].operands[0]].shape[-1]
+    reduction = next(m for m in inner.members if graph.nodes[m - first].op.kind is Kind.REDUCTION)
+    copies = graph.layouts[graph.nodes[reduction - first].operands[0]].shape[-1]
     weight = weight_of(graph, whole.members) + (copies - 1) * weight_of(graph, inner.members)
     return weight <= KERNEL_NODES and group.form.flat is not None

@@ -26,7 +26,8 @@ __all__ = ["LONE_OPS", "PROCESSOR_THREADS", "lone_seconds"]
 # Threads that one multiprocessor has room for: H200 and A100 2048, other cards 1536.
 PROCESSOR_THREADS = 2048
 # Ops that are timed in one block, and how often one after the other: so often that they take some
-# tens of microseconds for 2**16 elements. The first is the fold itself, which all others end in.
+# tens of microseconds for 2**16 elements. The first is the reduction itself, which all others end
+# in.
 LONE_OPS: Mapping[str, int] = {
     "max": 0, "add": 24, "exp": 1, "divide": 8, "sqrt": 8, "sin": 1, "log": 1, "power": 1,
     "tanh": 1,

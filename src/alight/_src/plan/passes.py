@@ -35,9 +35,9 @@ class Pass:
     """Work that runs as one launch: which curve it is read off, how far along, its nodes, and how
     it goes through its ``operands`` arrays. Of the bytes it moves a share is ``written``; ``apart``
     are those that lie between rows, and of a choice those that it moves more than one of whole
-    arrays does, or less. Generated code has ``threads`` on a device; where it folds columns that
+    arrays does, or less. Generated code has ``threads`` on a device; where it reduces columns that
     lie side by side, ``rows`` of them, a host's threads share them in so many ``parts``. ``once``:
-    a device folds each row in one kernel. Of a product's bytes ``again`` are read more than once,
+    a device reduces each row in one kernel. Of a product's bytes ``again`` are read more than once,
     for other results: out of the caches. ``counts`` says how often the body of each node runs;
     ``reductions`` are those of the nodes that are."""
 
@@ -79,39 +79,40 @@ def node_class(graph: Graph, node: Node) -> str:
 
 
 def reduction_class(graph: Graph, node: Node) -> str:
-    """Return whether a reduction folds the axis along which elements are neighbours."""
+    """Return whether a reduction reduces the axis along which elements are neighbours."""
     layout = graph.layouts[node.operands[0]]
     axis = dict(node.attrs).get("axis")
     axes = range(layout.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    folded = {i % layout.ndim for i in axes} if layout.ndim else set()
+    reduced = {i % layout.ndim for i in axes} if layout.ndim else set()
     long = [i for i in range(layout.ndim) if layout.shape[i] > 1]
     nearest = min(long, key=lambda i: abs(layout.strides[i]), default=None)
-    return "reduce_inner" if nearest is None or nearest in folded else "reduce_outer"
+    return "reduce_inner" if nearest is None or nearest in reduced else "reduce_outer"
 
 
 # Columns of the probes of few ones, and the bytes of a row of them: less than the part that a
 # thread of the host gets, and less than the threads of a warp.
 NARROW_COLUMNS, NARROW_BYTES = 16, 16 * 8
-# Rows for each thread below which the host cuts a fold along what is folded (`backends.split`), and
-# the bytes of the probe of such folds: enough for as many parts as there can be.
+# Rows for each thread below which the host cuts a reduction along what is reduced
+# (`backends.split`), and the bytes of the probe of such reductions: enough for as many parts as
+# there can be.
 ROWS_FOR_EACH, COMBINED_BYTES = 4, 1 << 22
 # Bytes of columns that a thread of the host gets at least (`backends.split`).
 COLUMNS_BYTES = 256
 
 
 def columns_of(group: Group) -> tuple[int, int] | None:
-    """Return the rows that generated code folds columns of, and how many columns lie side by side;
-    None where it goes along what is folded.
+    """Return the rows that generated code reduces columns of, and how many columns lie side by
+    side; None where it goes along what is reduced.
 
     As its nests do, it goes along the axis on which more elements of what it reads have neighbours;
     of products, where fewer lie apart.
     """
     shape, layouts, axes = group.shape, group.graph.inputs, group.form.axes
     steps, places = _steps(group)
-    kept, fold = (_innermost(group, places, along) for along in (False, True))
-    if kept is None or fold is None:
+    kept, reduction = (_innermost(group, places, along) for along in (False, True))
+    if kept is None or reduction is None:
         return None
-    inner = kept, fold
+    inner = kept, reduction
     beside, ahead = (
         sum(x.size for s, x in zip(steps, layouts, strict=True) if s[i] == x.itemsize)
         for i in inner
@@ -135,7 +136,7 @@ def _steps(group: Group) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
 
 
 def _innermost(group: Group, steps: list[tuple[int, ...]], along: bool) -> int | None:
-    """Return which of the axes that are folded, or of those that are not, has the nearest elements
+    """Return which of the axes that are reduced, or of those that are not, has the nearest elements
     by these steps; None where there is none."""
     axes = group.form.axes
     own = [i for i, n in enumerate(group.shape) if n != 1 and (i in axes) is along]
@@ -143,8 +144,8 @@ def _innermost(group: Group, steps: list[tuple[int, ...]], along: bool) -> int |
 
 
 def _read_bytes(group: Group, columns: bool) -> float:
-    """Return the bytes that inner loops of a fold read, whoever has read them before: of what stays
-    along them none, of what lies apart up to a line."""
+    """Return the bytes that inner loops of a reduction read, whoever has read them before: of what
+    stays along them none, of what lies apart up to a line."""
     if not group.form.reductions:
         return 0.0
     steps, places = _steps(group)
@@ -168,12 +169,12 @@ def passes(group: Group, implementation: str) -> list[Pass]:
         group = group.form.lowered or group.form.packed or group
     graph = group.graph
     if implementation == "generated" and group.kind is not GroupKind.LIBRARY:
-        folds, axes = group.form.reductions, group.form.axes
+        reductions, axes = group.form.reductions, group.form.axes
         # what is bound by memory and writes whole arrays moves bytes as elementwise code does
         whole = any(graph.layouts[o].shape == group.shape for o in graph.outputs)
         columns = None
         kind = "elementwise"
-        if folds and not whole:
+        if reductions and not whole:
             columns = columns_of(group)
             kind = "reduce_inner" if columns is None else "reduce_outer"
         if group.kind is GroupKind.SCAN:
@@ -186,8 +187,8 @@ def passes(group: Group, implementation: str) -> list[Pass]:
         # the widest fills the registers
         dtype = max(work.dtypes, default="float64", key=width_in_bits)
         outputs = tuple([graph.layouts[o] for o in dict.fromkeys(graph.outputs)])
-        reduced = axes if folds and not whole else None
-        counted = any(node.op.name.startswith("arg") for node in folds)
+        reduced = axes if reductions and not whole else None
+        counted = any(node.op.name.startswith("arg") for node in reductions)
         runs = runs_of(group.shape, graph.inputs, outputs, reduced, counted)
         counts = work.counts
         if product:  # what it adds up is in the curve
@@ -200,12 +201,12 @@ def passes(group: Group, implementation: str) -> list[Pass]:
             rows, side = columns
             beside = math.prod(group.shape) // max(rows * side, 1)  # other axes are shared, too
             parts = max(1, beside * side * width_in_bits(dtype) // 8 // COLUMNS_BYTES)
-        if group.kind is GroupKind.ROWWISE and folds and whole:  # rows that are read again
+        if group.kind is GroupKind.ROWWISE and reductions and whole:  # rows that are read again
             parts = math.prod(n for i, n in enumerate(group.shape) if i not in axes)
         again = max(0.0, _read_bytes(group, columns is not None) - amount) if product else 0.0
         item = Pass(
             *(kind, dtype, amount, graph.nodes, runs, operands, written, between),
-            *(threads, rows, parts, once, again, counts, folds),
+            *(threads, rows, parts, once, again, counts, reductions),
         )
         return [item]
     return [alone(graph, node, nbytes) for node, nbytes in one_by_one(graph)]
@@ -218,12 +219,12 @@ BLOCK, _TEAM, _PACKED = 256, 4, 4
 
 def threads_of(group: Group, columns: bool) -> float:
     """Return how many threads generated code of a device gives a group; 0 where that is unknown.
-    ``columns``: it folds columns that lie side by side."""
+    ``columns``: it reduces columns that lie side by side."""
     elements = math.prod(group.shape)
     if group.kind is GroupKind.LOOP:
         return max(elements / _PACKED, 1.0)
-    folds = group.kind in (GroupKind.REDUCE, GroupKind.ROWWISE) and group.form.reductions
-    if not folds or not elements:
+    reductions = group.kind in (GroupKind.REDUCE, GroupKind.ROWWISE) and group.form.reductions
+    if not reductions or not elements:
         return 0.0
     length = math.prod(group.shape[i] for i in group.form.axes)
     each = max(length / CHUNK, 1.0)  # a thread has a column, or a chunk of one
@@ -236,24 +237,24 @@ def threads_of(group: Group, columns: bool) -> float:
     return elements / length * each
 
 
-# Folds of fewer elements are one kernel on a device, and those of so many rows that each can have
-# threads enough (`codegen.cuda`).
-_LONG_FOLD, _MANY_ROWS = 8192, 1024
+# Reductions of fewer elements are one kernel on a device, and those of so many rows that each can
+# have threads enough (`codegen.cuda`).
+_LONG_REDUCTION, _MANY_ROWS = 8192, 1024
 # Chunks of a column up to which one lane after another goes through them (`codegen.cuda`).
 _ALONE = 4
 
 
 def _once(group: Group) -> bool:
-    """Tell whether a device folds the rows of a group in one kernel."""
+    """Tell whether a device reduces the rows of a group in one kernel."""
     length = math.prod(group.shape[i] for i in group.form.axes)
-    return length < _LONG_FOLD or math.prod(group.shape) >= _MANY_ROWS * length
+    return length < _LONG_REDUCTION or math.prod(group.shape) >= _MANY_ROWS * length
 
 
 def alone(graph: Graph, node: Node, nbytes: int) -> Pass:
     """Return what a node is where it runs by itself, moving so many bytes."""
     kind = node_class(graph, node)
     layouts = tuple([graph.layouts[i] for i in node.operands])
-    # what columns are folded into stays in the caches
+    # what columns are reduced into stays in the caches
     amount: float = touched_bytes(layouts[0]) if kind == "reduce_outer" else nbytes
     runs, apart = Runs(1, max(node.layout.size, 1), 0, 0), float(sum(map(between_bytes, layouts)))
     if kind == "matmul":

@@ -25,7 +25,7 @@ from alight._src.plan.choose import (
 )
 from alight._src.plan.fuse import KERNEL_NODES, Region, fuse, group_of, halves, prune
 from alight._src.plan.fusion_gate import Gated, gated
-from alight._src.plan.nested_fusion import nested
+from alight._src.plan.nested_fusion import nested_regions
 from alight._src.plan.order import Unit, in_order
 from alight._src.plan.plan import (
     Decision,
@@ -41,7 +41,7 @@ from alight._src.plan.plan import (
     no_estimate,
 )
 from alight._src.plan.rematerialize import recomputing
-from alight._src.plan.row_column_fusion import crossed
+from alight._src.plan.row_column_fusion import row_column_regions
 from alight._src.plan.rowwise_fusion import by_rows
 from alight._src.plan.size_classes import Cut, Cuts, copied, likeness
 from alight._src.plan.stages import Uses
@@ -157,8 +157,8 @@ def _regions(
         regions = recomputing(graph, uses, regions, recompute, estimate, merged)
     if generated:
         regions = in_rows(regions)
-        regions = nested(graph, uses, regions, cut)
-        regions = crossed(graph, uses, regions, cut)
+        regions = nested_regions(graph, uses, regions, cut)
+        regions = row_column_regions(graph, uses, regions, cut)
     return regions
 
 

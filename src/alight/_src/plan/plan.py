@@ -128,7 +128,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Foregone:
+class UnopenedDevices:
     """What a plan lacks by not having devices that are calibrated and not open: the ``seconds`` of
     each run, predicted, against those of ``opening`` them once. ``most`` is what they can be at
     most, which is known without planning for those devices; ``seconds`` are None until they are
@@ -146,15 +146,15 @@ class Plan:
     value lives as long as any view of it, so where ``steps[i]`` is a WriteStep whose ``old`` is in
     ``dead[i]``, no other value of the plan reads those bytes. ``outputs`` are in the order of the
     graph's outputs. ``refused`` are the fusions that were not made. ``skipping`` are the writes
-    that follow another version than the one they were recorded after. ``foregone`` is what it
-    lacks by not having devices that are not open."""
+    that follow another version than the one they were recorded after. ``unopened_devices`` is what
+    it lacks by not having devices that are not open."""
 
     steps: tuple[Step, ...]
     dead: tuple[tuple[int, ...], ...]
     outputs: tuple[int, ...]
     refused: tuple[Refusal, ...] = ()
     skipping: tuple[WriteStep, ...] = ()
-    foregone: Foregone | None = None
+    unopened_devices: UnopenedDevices | None = None
 
 
 def _everything(device: str, implementation: str, group: Group) -> str | None:

@@ -12,7 +12,7 @@ from alight._src.plan.workload import product_shape
 
 if TYPE_CHECKING:
     from alight._src.ir.graph import Graph
-    from alight._src.ir.inner import Sides
+    from alight._src.ir.inner_products import Sides
     from alight._src.plan.curve import Curve
     from alight._src.plan.gemm_surface import Surface
     from alight._src.plan.passes import Pass

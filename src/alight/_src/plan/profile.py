@@ -38,7 +38,7 @@ def unit_of(key: str) -> str:
 
 def floor_of(curves: Mapping[str, Curve], kind: str) -> float | None:
     """Return the seconds of a pass of a class that has next to nothing to do; None where no curve
-    says. Folds along other axes start alike."""
+    says. Reductions along other axes start alike."""
     like = kind.partition("_")[0]
     found = [curve.knots[0][1] for name, curve in curves.items() if name.startswith(like)]
     return min(found, default=None)
@@ -55,16 +55,16 @@ class Rates:
     of an op that was not measured itself, ``special`` for such a transcendental; ``start@class``
     for the start of an inner loop, for each operand, ``short@class`` where the loop is a short one
     and ``long@class`` for an element of a nest of several (of a library's elementwise loops: of an
-    operand that is copied into a buffer, which begins with ``iterator``); ``op@folded`` for an
-    element in front of a fold;
+    operand that is copied into a buffer, which begins with ``iterator``); ``op@reduced`` for an
+    element in front of a reduction;
     ``near`` and ``far`` for an element of an operand that does not go from one to the next (see
     ``runs``), ``start@near`` for one in a library's short rows, or for a lane of the vector that
     generated code leaves unfilled at the end of a row; ``op@apart`` for an element of a library's
     op where one does not go from one to the next, ``op@back`` where one goes backwards (``back``:
     of generated code, any op), ``op@still`` where one of its operands stays;
     ``turned64`` for an element of a square of that side that lies column by column, ``copied64``
-    for one that a library copies into order; ``start@whole`` for the start of a loop that is folded
-    with the others into one, ``start@across`` of one whose elements lie apart,
+    for one that a library copies into order; ``start@whole`` for the start of a loop that is
+    reduced with the others into one, ``start@across`` of one whose elements lie apart,
     ``distant`` for a byte of what lies apart and comes out of memory,
     ``mean@after`` for a result that is divided once it is there;
     ``flop@beside`` for a simple op in a body with a special function, and ``special@beside`` for

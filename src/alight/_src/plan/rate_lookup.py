@@ -20,7 +20,7 @@ from alight._src.plan.workload import PARTS, body_parts
 BODY_SPREAD = math.log(1.5)
 
 
-# Classes whose curves are measured by an addition, of elements or of what is folded.
+# Classes whose curves are measured by an addition, of elements or of what is reduced.
 BY_ADDITION = ("elementwise", "select", "reduce_inner", "reduce_outer")
 
 
@@ -82,8 +82,8 @@ def _work_looked_up(
     if found is not None:
         return found.value, rates.spread
     if own and node.op.kind is Kind.REDUCTION and not dtype.startswith(("float", "complex")):
-        # what does not round is folded in any order: no longer than such an op of two arrays; so is
-        # its place, where no NaN has to be asked for (EPYC: as long as the maximum in any size)
+        # what does not round is reduced in any order: no longer than such an op of two arrays; so
+        # is its place, where no NaN has to be asked for (EPYC: as long as the maximum in any size)
         combine = "maximum" if node.op.name.startswith("arg") else node.op.combine
         paired = rates.work.get(f"{combine}/{dtype}")
         if paired is not None:
@@ -127,21 +127,21 @@ def _work_looked_up(
     return rates.work[near].value * count, math.hypot(rates.spread, BORROWED_SPREAD)
 
 
-def _folded_seconds(rates: Rates, graph: Graph, node: Node, seconds: float) -> float:
-    """Return a node's seconds for an element in front of a fold, where a body has fewer registers
-    and less to do while it waits."""
+def _reduced_seconds(rates: Rates, graph: Graph, node: Node, seconds: float) -> float:
+    """Return a node's seconds for an element in front of a reduction, where a body has fewer
+    registers and less to do while it waits."""
     dtype = loop_dtype(graph, node)
     if not node.op.special:
-        key = rates.nearest["flop@folded", dtype]
+        key = rates.nearest["flop@reduced", dtype]
         return max(seconds, rates.work[key].value) if key is not None else seconds
-    own = rates.work.get(f"{node.op.name}@folded/{dtype}")
+    own = rates.work.get(f"{node.op.name}@reduced/{dtype}")
     if own is not None:
         return own.value
-    return seconds + _folded_more(rates, dtype)
+    return seconds + _reduced_more(rates, dtype)
 
 
-def _folded_more(rates: Rates, dtype: str) -> float:
-    """Return how much longer a special function takes for an element in front of a fold.
+def _reduced_more(rates: Rates, dtype: str) -> float:
+    """Return how much longer a special function takes for an element in front of a reduction.
 
     As much as exp does: by how many times as long says little (EPYC: sin, cos, tanh, exp and
     arctan of float32 took 0.13, 0.04, 0.04, 0.04 and 0.02 ns more than 0.21, 0.24, 0.19, 0.11 and
@@ -149,7 +149,7 @@ def _folded_more(rates: Rates, dtype: str) -> float:
     have sin instead.
     """
     for op in ("exp", "sin"):
-        key = rates.nearest[f"{op}@folded", dtype]
+        key = rates.nearest[f"{op}@reduced", dtype]
         alone = rates.work.get(f"{op}/{key.partition('/')[2]}") if key is not None else None
         if key is not None and alone is not None:
             # a vector of half the width holds twice as many
@@ -159,11 +159,11 @@ def _folded_more(rates: Rates, dtype: str) -> float:
 
 
 def beside_seconds(
-    rates: Rates, dtype: str, folded: bool, where: str = "beside"
+    rates: Rates, dtype: str, reduced: bool, where: str = "beside"
 ) -> tuple[float, float]:
     """Return what a simple op takes at least for an element in a body with special functions, and
     what each of these but one takes beyond itself: fewer vectors go together in such a body, and
-    constants leave fewer registers. In front of a fold some of it is in what they take there.
+    constants leave fewer registers. In front of a reduction some of it is in what they take there.
     ``where``: by one thread alone, or "shared" by all."""
     found = []
     for name in (f"flop@{where}", f"special@{where}"):
@@ -179,7 +179,7 @@ def beside_seconds(
             share = both[0].value / both[1].value
         found.append(rates.work[key].value * share)
     simple, special = found
-    return simple, max(special - _folded_more(rates, dtype), 0.0) if folded else special
+    return simple, max(special - _reduced_more(rates, dtype), 0.0) if reduced else special
 
 
 def _unmoved(graph: Graph, item: Pass) -> frozenset[int]:
@@ -218,17 +218,17 @@ def computed(
     given: tuple[float, float] | None,
 ) -> Computed | None:
     """Return what the bodies of a pass take, whose elements count for ``filled`` each; None where
-    that may be anything. ``in_rows``: rows are folded side by side; ``given``: the seconds for an
+    that may be anything. ``in_rows``: rows are reduced side by side; ``given``: the seconds for an
     element and their spread, where they are known."""
     # A class that is measured by an op of its own has that op in its curve.
     held = item.kind not in BY_ADDITION and any(k.startswith(f"{item.kind}/") for k in rates.curves)
-    in_fold = own and item.kind.startswith("reduce") and not in_rows
+    in_reduction = own and item.kind.startswith("reduce") and not in_rows
     in_columns = own and not away and item.kind == "reduce_outer"
     beside = shared = None
     if own and not away and len(item.nodes) > 1 and any([n.op.special for n in item.nodes]):
-        beside = beside_seconds(rates, item.dtype, in_fold)
+        beside = beside_seconds(rates, item.dtype, in_reduction)
         if rates.nearest["special@shared", item.dtype] is not None:
-            shared = beside_seconds(rates, item.dtype, in_fold, "shared")
+            shared = beside_seconds(rates, item.dtype, in_reduction, "shared")
     every = doubt = most = less = 0.0
     met_special = False
     base = rates.work.get(f"flop/{item.dtype}")
@@ -244,8 +244,8 @@ def computed(
         seconds = unit[0]
         if own and not away and base and node.op.name in ROUNDED and side_by_side(item):
             seconds = min(seconds, base.value)  # chunks of one row each have nothing to meet
-        if in_fold and node.op.kind is Kind.ELEMENTWISE:
-            seconds = _folded_seconds(rates, graph, node, seconds)
+        if in_reduction and node.op.kind is Kind.ELEMENTWISE:
+            seconds = _reduced_seconds(rates, graph, node, seconds)
         times = count * filled
         if in_columns and begun_itself(rates, item, node.op.name):
             times = item.runs.starts * max(item.runs.length - START_ROWS[1], 0)

@@ -202,9 +202,9 @@ class _Recomputing:
         inside.reverse()
         kind = whole.kind
         if kind is GroupKind.ROWWISE:
-            folds = {m for m in inside if nodes[m - self.first].op.kind is Kind.REDUCTION}
-            if not any(folds.intersection(nodes[m - self.first].operands) for m in inside):
-                kind = GroupKind.REDUCE if folds else GroupKind.LOOP
+            reductions = {m for m in inside if nodes[m - self.first].op.kind is Kind.REDUCTION}
+            if not any(reductions.intersection(nodes[m - self.first].operands) for m in inside):
+                kind = GroupKind.REDUCE if reductions else GroupKind.LOOP
         return Region(kind, whole.key, whole.stage, inside, whole.owned, sorted(outputs))
 
     def take(self, value: int, extra: Sequence[tuple[Region, set[int]]], nodes: set[int]) -> None:

@@ -1,4 +1,5 @@
-"""Folds of the rows and of the columns of one array as one kernel, which reads the array once."""
+"""Reductions of the rows and of the columns of one array as one kernel, which reads the array
+once."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from alight._src.plan.fuse import Region, group_of
 from alight._src.plan.stages import Uses
 
 
-def crossed(
+def row_column_regions(
     graph: Graph, uses: Uses, regions: list[Region], keys: Container[Hashable]
 ) -> list[Region]:
-    """Return the regions, those with a key of ``keys`` made one that fold rows and columns of the
+    """Return the regions, those with a key of ``keys`` made one that reduce rows and columns of the
     same array as it lies in memory."""
     alike: dict[Hashable, list[Region]] = {}
     for region in regions:
-        if region.key in keys and (read := _folded(graph, region)) is not None:
+        if region.key in keys and (read := _reduced(graph, region)) is not None:
             alike.setdefault((read, region.key, region.stage), []).append(region)
     taken: dict[int, Region] = {}
     for parts in alike.values():
@@ -34,8 +35,8 @@ def crossed(
     return result
 
 
-def _folded(graph: Graph, region: Region) -> int | None:
-    """Return the value that a region folds as it is, and does nothing else."""
+def _reduced(graph: Graph, region: Region) -> int | None:
+    """Return the value that a region reduces as it is, and does nothing else."""
     first = len(graph.inputs)
     if region.kind is not GroupKind.REDUCE:
         return None
@@ -49,7 +50,7 @@ def _folded(graph: Graph, region: Region) -> int | None:
 
 def _together(graph: Graph, uses: Uses, parts: list[Region]) -> Region | None:
     """Return as many of the regions as one visit can have as one, None if it can have no two."""
-    # the largest results first: what is folded whole has the least to gain
+    # the largest results first: what is reduced whole has the least to gain
     size = {id(p): max(graph.layouts[o].size for o in p.outputs) for p in parts}
     found: list[Region] = []
     whole: Region | None = None
@@ -63,12 +64,12 @@ def _together(graph: Graph, uses: Uses, parts: list[Region]) -> Region | None:
 
 def _one(graph: Graph, uses: Uses, parts: list[Region]) -> Region | None:
     """Return regions as one, None where that is not one visit."""
-    for lead in parts if len(parts) > 1 else ():  # what rows are folded into comes first
+    for lead in parts if len(parts) > 1 else ():  # what rows are reduced into comes first
         ordered = [lead, *(p for p in parts if p is not lead)]
         members = [m for part in ordered for m in part.members]
         outputs = [o for part in ordered for o in part.outputs]
         region = Region(
-            *(GroupKind.CROSSED, lead.key, lead.stage, members, {*members}),
+            *(GroupKind.ROW_COLUMN, lead.key, lead.stage, members, {*members}),
             *(outputs, ordered),
         )
         if group_of(graph, uses, region)[0].form.section is not None:

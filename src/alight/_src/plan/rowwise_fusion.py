@@ -33,8 +33,8 @@ def by_rows(
 ) -> list[Region]:
     """Return the regions, those made one that can run row by row, in an order in which they can
     run. Only regions whose key is in ``generated`` can, and such as whoever they are placed on
-    ``runs``; those whose key is in ``cut`` share long rows among threads where these are folded and
-    no more."""
+    ``runs``; those whose key is in ``cut`` share long rows among threads where these are reduced
+    and no more."""
     first = len(graph.inputs)
     for region in regions:
         scan = graph.nodes[region.members[0] - first].op.kind is Kind.SCAN
@@ -189,15 +189,15 @@ class _Clusters:
             return False
         if cluster.kind is GroupKind.SCAN:
             return True  # it goes piece by piece
-        if region.key in self.cut and self.folded_once(members, shape):
+        if region.key in self.cut and self.reduced_once(members, shape):
             return True  # what is read is not read again
         length = math.prod(shape[i] for i in axes)
         rows = max(math.prod(shape) // max(length, 1), 1)
         return sum(layout.nbytes for layout in wide) <= ROW_BYTES * rows
 
-    def folded_once(self, members: Collection[int], shape: tuple[int, ...]) -> bool:
-        """Tell whether rows are only folded: nothing of their length is given to others or made of
-        what was folded."""
+    def reduced_once(self, members: Collection[int], shape: tuple[int, ...]) -> bool:
+        """Tell whether rows are only reduced: nothing of their length is given to others or made of
+        what was reduced."""
         after: set[int] = set()
         for number in sorted(members):
             node = self.graph.nodes[number - self.first]

@@ -14,9 +14,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alight._src.base.failures import failures
-from alight._src.ir.crossed import LEAST_WIDTH
 from alight._src.ir.op import Kind
 from alight._src.ir.rewrite import exactly
+from alight._src.ir.row_column import LEAST_WIDTH
 from alight._src.plan.fuse import Region
 from alight._src.plan.plan import Facts, no_estimate
 
@@ -98,7 +98,7 @@ def _described(layout: Layout, extents: dict[int, int], steps: dict[int, int]) -
 def _size_class(extent: int) -> int:
     """Return an extent where it is short, and else how many bits it has: what a cut depends on is
     bytes against bytes, or against what a cache holds, and is told within a factor of two."""
-    # Rows of fewer elements are folded side by side or written out, for which each length counts.
+    # Rows of fewer elements are reduced side by side or written out, for which each length counts.
     return extent if extent < LEAST_WIDTH else -extent.bit_length()
 
 

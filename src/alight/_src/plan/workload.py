@@ -45,7 +45,8 @@ class Workload:
 
 
 def node_elements(graph: Graph, node: Node) -> int:
-    """Return how often a node's body runs: for each element of its result, or of what it folds."""
+    """Return how often a node's body runs: for each element of its result, or of what it
+    reduces."""
     if node.op.kind in (Kind.REDUCTION, Kind.SCAN):
         return max(node.layout.size, graph.layouts[node.operands[0]].size)
     return node.layout.size
@@ -128,14 +129,14 @@ def _counted(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, t
 def code_size(group: Group) -> tuple[int, int]:
     """Return the operations in the bodies of a group's kernel, and its reductions: what a compiler
     goes through."""
-    size = folds = 0
+    size = reductions = 0
     graph = group.graph
     for node in graph.nodes:
         if node.op.kind is Kind.ELEMENTWISE:
             size += body_size(graph, node)
         else:
-            folds += 1
-    return size, folds
+            reductions += 1
+    return size, reductions
 
 
 def node_flops(graph: Graph, node: Node) -> float:

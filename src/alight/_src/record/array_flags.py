@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary, ref
 from alight._core import ArrayBase, Storage, View
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.record.leased import Leased
+from alight._src.record.argument_memory import ArgumentMemory
 from alight._src.record.storage_io import layout, may_be_written
 
 __all__ = ["Flags", "made_over", "owner_of", "owns", "rests_on", "set_writeable"]
@@ -154,7 +154,7 @@ def _has_own_memory(array: ArrayBase) -> bool:
 
 
 def _members(storage: Storage) -> Sequence[tuple[ref[Any], np.ndarray[Any, Any]]]:
-    leased: Leased | None = storage.lease
+    leased: ArgumentMemory | None = storage.lease
     return () if leased is None else leased.members
 
 

@@ -14,7 +14,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from alight._core import Layout, Value, make_layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.fp_warnings.filters import unheard
+from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.ir.op_table import Kind, Op
 from alight._src.record.pending import (
     as_key,
@@ -113,8 +113,9 @@ def _in_half(
     """Tell whether NumPy rounds what is between the steps of an op to half floats: it overflows
     there, where wider numbers that a kernel computes in do not.
 
-    An inner loop computes in single floats, and rounds when it is over: a fold that is one of them
-    rounds once. NumPy before 2.3 starts another one after as many elements as a buffer of it has.
+    An inner loop computes in single floats, and rounds when it is over: a reduction that is one of
+    them rounds once. NumPy before 2.3 starts another one after as many elements as a buffer of it
+    has.
     """
     dtype = attrs.get("dtype")
     if dtype is None and op.name == "mean":
@@ -139,7 +140,7 @@ def _in_half(
 
 @cache
 def _halves_in_buffers() -> bool:
-    """Tell whether NumPy rounds what it folds of half floats after each buffer of them."""
+    """Tell whether NumPy rounds what it reduces of half floats after each buffer of them."""
     elements = np.getbufsize()
     values = np.repeat(np.array([6e4, -6e4], "f2"), elements)  # the half of it overflows
     with np.errstate(all="ignore"):
@@ -170,7 +171,7 @@ def _result_layout(
     masks = () if mask is None else (np.ones((1,) * mask.layout.ndim, bool),)
     # Degrees of freedom are all that NumPy warns of here beside what errstate silences.
     few = attrs.get("ddof") or attrs.get("correction")
-    with unheard() if few else np.errstate(all="ignore"):
+    with warnings_suppressed() if few else np.errstate(all="ignore"):
         dtype = np.asarray(run(single, *masks)).dtype
     if not native(dtype):
         return None
@@ -183,5 +184,5 @@ def _result_layout(
     if not shape:
         return make_layout(dtype, shape)
     layouts = (layout,) if mask is None else (layout, mask.layout)
-    with unheard() if few else nullcontext():
+    with warnings_suppressed() if few else nullcontext():
         return make_layout(dtype, shape, result_strides(run, layouts, shape, dtype.itemsize))

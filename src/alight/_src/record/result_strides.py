@@ -7,7 +7,7 @@ from typing import Any
 
 from alight._core import Layout, make_layout
 from alight._src.base.originals import np
-from alight._src.fp_warnings.filters import unheard
+from alight._src.fp_warnings.filters import warnings_suppressed
 
 __all__ = ["dense_like", "dense_strides", "result_strides"]
 
@@ -30,7 +30,7 @@ def result_strides(
     if all(layout.ordinary and layout.shape == shape for layout in layouts if layout.ndim):
         return None
     if any(layout.size == 0 for layout in layouts):
-        with unheard():  # a mean of nothing
+        with warnings_suppressed():  # a mean of nothing
             return np.asarray(run(*[layout.probe for layout in layouts])).strides
     with np.errstate(all="ignore"):
         result = np.asarray(run(*map(_stand_in, layouts)))

@@ -29,7 +29,7 @@ from alight._core import (
 )
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
-from alight._src.record.leased import apart, bring_home
+from alight._src.record.argument_memory import apart, bring_home
 from alight._src.record.pending import WHERE, WRITE, alias, call_there, cast, concrete, pend
 from alight._src.run import evaluate, residency
 from alight.backends.registry import only_host

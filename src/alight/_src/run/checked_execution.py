@@ -29,7 +29,7 @@ from alight._src.plan.check import check_plan, read_once, step_name
 from alight._src.plan.contents import HOST_ARENA, Contents, Mark, Operand, Place
 from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep, WriteStep
 from alight._src.run import execute
-from alight._src.run.leased_memory import thread_of
+from alight._src.run.memory_holders import thread_of
 from alight._src.run.prepared_step import ready_of
 from alight._src.run.watched_backends import following, watch
 from alight.backends import base

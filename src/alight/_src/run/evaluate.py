@@ -27,9 +27,9 @@ from alight._core import (
     sole,
 )
 from alight._src.adapt import planner_facts, recalibrate
-from alight._src.base.apart import bring
 from alight._src.base.cache_registry import Cache, forget, register
 from alight._src.base.originals import np
+from alight._src.base.uninterrupted import bring
 from alight._src.config.loading import config, current_policy, policy
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.fp_warnings.emit import note
@@ -42,7 +42,7 @@ from alight.errors import UnsupportedOnDevice
 if TYPE_CHECKING:
     from alight._src.ir.graph import Graph
     from alight._src.ir.group import Group
-    from alight._src.plan.plan import Estimate, Facts, Foregone, Plan, Spot
+    from alight._src.plan.plan import Estimate, Facts, Plan, Spot, UnopenedDevices
     from alight._src.plan.size_classes import Cuts
     from alight._src.run.execute import WriteOrder
 
@@ -334,8 +334,8 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     plan = make_plan(graph, facts, _cuts)
     recalibrate.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
     unopened = lazy_devices.waiting(current_policy())
-    lacks = lazy_devices.foregone(plan, graph, facts, unopened) if unopened else None
-    found = plan if lacks is None else replace(plan, foregone=lacks)
+    lacks = lazy_devices.unopened_devices(plan, graph, facts, unopened) if unopened else None
+    found = plan if lacks is None else replace(plan, unopened_devices=lacks)
     _prove(found, graph, facts)
     return found
 
@@ -405,7 +405,7 @@ def _held(leaf: Leaf) -> frozenset[str]:
 
 
 def _timed() -> Callable[[Group, Sequence[Spot]], Mapping[Spot, Estimate | None]]:
-    from alight._src.run.timed_pick import timed  # late: it brings the probes of calibration
+    from alight._src.run.measured_choice import timed  # late: it brings the probes of calibration
 
     return timed
 
@@ -448,7 +448,7 @@ def _run(key: Key, values: list[Value]) -> None:
     global _requests
     _requests += 1
     plan = _plan(key, values)
-    while plan.foregone is not None and ran_without(plan.foregone):
+    while plan.unopened_devices is not None and ran_without(plan.unopened_devices):
         plan = _plan(key, values)
     order = None
     if watch.by is not None:
@@ -459,7 +459,7 @@ def _run(key: Key, values: list[Value]) -> None:
     execution.run()
 
 
-def ran_without(lacks: Foregone) -> bool:
+def ran_without(lacks: UnopenedDevices) -> bool:
     """Note a run of a plan that lacks devices which are not open; tell whether plans were dropped,
     as those devices take part from now on, or never."""
     from alight._src.adapt import lazy_devices
@@ -507,8 +507,10 @@ def replay(plan: Plan, values: list[Value | None], order: WriteOrder | None = No
         _look_again()
     with residency.LOCK:
         LOG.hit()
-        if plan.foregone is not None:
-            ran_without(plan.foregone)  # what is replayed from the next time on may be another
+        if plan.unopened_devices is not None:
+            ran_without(
+                plan.unopened_devices
+            )  # what is replayed from the next time on may be another
         execution = _execution().runner(plan, values)
         execution.write_order = order
         execution.run()

@@ -20,12 +20,12 @@ from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings import emit
 from alight._src.fp_warnings.categories import told_by_flags
-from alight._src.fp_warnings.filters import make_errors, unheard
+from alight._src.fp_warnings.filters import make_errors, warnings_suppressed
 from alight._src.fp_warnings.registry_check import was_shown
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.run import residency, window_writes
-from alight._src.run.pending_outcomes import Started, Told, started
+from alight._src.run.pending_outcomes import LaunchRecord, Started, started
 from alight._src.run.prepared_step import Place, Ready, array_at, ready_of
 from alight._src.run.streaming import streamed
 from alight.backends.base import Operand
@@ -186,7 +186,7 @@ class Execution:
             )
             if failed is None:
                 try:
-                    with unheard():
+                    with warnings_suppressed():
                         results.append(np.asarray(run_node(node, operands)))
                     continue
                 except failures() as raised:
@@ -315,7 +315,7 @@ class Execution:
             buffers = tuple([ref((data.remote or {}).get(space, data)) for data, _, _ in places])
             where_from = tuple([(offset, layout) for _, offset, layout in places])
             refs = tuple([ref(data) for data in results])
-            told = (Told(decision, site, *known),)
+            told = (LaunchRecord(decision, site, *known),)
             graph = step.group.graph
             started(where, Started(graph, told, *events, sources, buffers, where_from, refs))
         elif runner is ready:

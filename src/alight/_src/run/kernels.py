@@ -21,10 +21,10 @@ from typing import Any
 
 from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
-from alight._src.base.apart import apart, hold, let_go, whereabouts
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import failures
 from alight._src.base.shortage import is_shortage
+from alight._src.base.uninterrupted import hold, let_go, uninterrupted, whereabouts
 from alight._src.codegen.common.keys import kernel_key
 from alight._src.codegen.llvm import elf
 from alight._src.ir.group import Group
@@ -152,7 +152,7 @@ class _Maker:
     def make(self) -> Any:
         """Return the kernel: from this process, from disk, or compiled now."""
         # LLVM's objects are given up twice where what does so is interrupted.
-        return apart(self._make) if self.device.id in _BY_LLVM else self._make()
+        return uninterrupted(self._make) if self.device.id in _BY_LLVM else self._make()
 
     def _make(self) -> Any:
         backend = backend_of(self.device)

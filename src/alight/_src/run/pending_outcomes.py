@@ -25,7 +25,7 @@ from alight._src.run import residency
 from alight.backends.registry import backend_of
 from alight.device import Device
 
-__all__ = ["Started", "Told", "recover", "running", "settle", "started"]
+__all__ = ["LaunchRecord", "Started", "recover", "running", "settle", "started"]
 
 # Launches told of at once: each is 0.5 kB, and asking a card for its time is better done when a
 # program has come to rest than after each launch.
@@ -35,7 +35,7 @@ _Ref = weakref.ref[Data]
 NdArray = np.ndarray[Any, Any]
 
 
-class Told(NamedTuple):
+class LaunchRecord(NamedTuple):
     """What the log is told of one launch: as ``Log.launched`` takes it."""
 
     decision: Decision
@@ -51,7 +51,7 @@ class Started(NamedTuple):
     each with its bytes before the first element and its layout in ``places``."""
 
     graph: Graph
-    launches: tuple[Told, ...]
+    launches: tuple[LaunchRecord, ...]
     start: Any
     end: Any
     sources: tuple[_Ref, ...]
@@ -94,7 +94,7 @@ def _tell(where: Device, count: int) -> None:
     """Tell the log of the oldest launches of a device: of those of one plan that nobody timed, at
     once."""
     queue, over, backend = _running[where.id], _over[where.id], backend_of(where)
-    alike: dict[int, tuple[tuple[Told, ...], float | None, int]] = {}
+    alike: dict[int, tuple[tuple[LaunchRecord, ...], float | None, int]] = {}
     for number in range(min(count, len(queue))):
         launch = queue.popleft()
         over.append(launch)

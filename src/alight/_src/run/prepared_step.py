@@ -9,7 +9,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from alight._core import OPERANDS, Data, Direct, Layout, Value
+from alight._core import OPERANDS, Data, KernelCall, Layout, Value
 from alight._src.adapt.contest import Contender
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.regression_guard import GuardPhase, guard_of
@@ -18,9 +18,9 @@ from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.base.originals import np
 from alight._src.fp_warnings.categories import OF_WORDS, is_worded
-from alight._src.fp_warnings.emit import Hearing, listening
+from alight._src.fp_warnings.emit import FlagCapture, capturing
 from alight._src.fp_warnings.errstate import wanted_by
-from alight._src.fp_warnings.filters import unheard
+from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.log.decisions import LOG, eligible_elements
 from alight._src.plan.plan import Decision, Estimate, LaunchStep, Plan
 from alight._src.run import kernels, residency, window_writes
@@ -81,6 +81,7 @@ class Ready:
         "kernel",
         "late",
         "layouts",
+        "missed_fp_errors",
         "none",
         "passed",
         "plainly",
@@ -88,7 +89,6 @@ class Ready:
         "spare",
         "spot",
         "step",
-        "unheard",
         "where",
         "windows",
         "worded",
@@ -102,7 +102,7 @@ class Ready:
         self.late = self.backend.late
         self.spot = (implementation, where.id)
         self.kernel: Any = None
-        self.direct: Direct | None = None
+        self.direct: KernelCall | None = None
         self.eligible = eligible_elements(step.group)
         graph = step.group.graph
         self.layouts = [graph.layouts[number] for number in graph.outputs]
@@ -117,7 +117,9 @@ class Ready:
         self.windows: dict[Layout, Ready] = {}
         self.worded = is_worded(step.group.graph)
         ours = implementation == "generated" and not self.late
-        self.unheard = frozenset(c for node in graph.nodes for c in node.op.unheard if ours)
+        self.missed_fp_errors = frozenset(
+            c for node in graph.nodes for c in node.op.missed_fp_errors if ours
+        )
         self.passed: Passage | None = None
         self.by_numpy = False  # as calls that say in flags alone what they warn of
 
@@ -185,7 +187,7 @@ class Ready:
         if self.by_numpy and not results:
             arrays = [array_at(place) for place in places]
             began = perf_counter()
-            with listening(listen, heard):
+            with capturing(listen, heard):
                 made = kernel.made(arrays)
             return made, perf_counter() - began, (None, None)
         beside = [place[0] for place in places] if where.id != HOST_DEVICE else ()
@@ -202,7 +204,7 @@ class Ready:
         if self.late and not self.ran:
             prepared(self.backend, where, launch[0])
         start = self.backend.submit(where, 0, ()) if self.late else None
-        with Hearing(listen, heard, self.implementation, self.worded):
+        with FlagCapture(listen, heard, self.implementation, self.worded):
             try:
                 event = self.backend.submit(where, 0, launch)
             except OutOfDeviceMemory:
@@ -212,8 +214,8 @@ class Ready:
                 event = self.backend.submit(where, 0, launch)
             if not self.late:
                 self.backend.wait(event)
-        if self.unheard:  # NumPy says whether it happened, where somebody wants to know
-            heard.extend((self.unheard & listen).difference(heard))
+        if self.missed_fp_errors:  # NumPy says whether it happened, where somebody wants to know
+            heard.extend((self.missed_fp_errors & listen).difference(heard))
         seconds = None if self.late else event.ended - event.began
         made = event.buffers
         if self.late:  # the event is kept until the log is told, and what it made must not be
@@ -234,7 +236,7 @@ class Ready:
             layouts = (*graph.inputs, *self.layouts)
             if len(layouts) > OPERANDS:
                 return
-            self.direct = Direct(
+            self.direct = KernelCall(
                 launch.entry,
                 self.kernel,
                 self.step.inputs,
@@ -244,7 +246,7 @@ class Ready:
                 max([layout.size for layout in layouts]),
                 self.step.over or (-1, -1),
             )
-        self.direct.listen(states[0], bool(listen))
+        self.direct.watch_flags(states[0], bool(listen))
 
     def on_host(self) -> Ready:
         """Return the same step made ready to run in NumPy."""
@@ -297,7 +299,7 @@ class Ready:
         try:
             if self.step.decision.bytes * _SHARE_OF_MEMORY > host_memory()[0]:
                 raise MemoryError
-            with FOREGROUND.measuring(), unheard():
+            with FOREGROUND.measuring(), warnings_suppressed():
                 _, seconds, _ = other.submit(places, frozenset(), [])
         except failures():
             guard.phase = GuardPhase.KEPT  # there is nothing to compare with

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from alight._src.base.apart import whereabouts
+from alight._src.base.uninterrupted import whereabouts
 
 # Where the driver is, under the names that distributions, containers, WSL and Windows have for it.
 # What the kernel's module says, and where a library's link leads to, tells the version.

@@ -15,9 +15,9 @@ from time import perf_counter
 from typing import Any
 
 from alight._core import Data, DeviceBuffer, Layout, make_layout
-from alight._src.base.apart import whereabouts
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
+from alight._src.base.uninterrupted import whereabouts
 from alight._src.codegen.common.keys import structure
 from alight._src.codegen.common.loops import Nest
 from alight._src.codegen.common.source import Grid, group_gap
@@ -326,19 +326,19 @@ class CudaBackend:
         made: list[DeviceBuffer] = []
         used: list[Any] = []
         stream = session.stream(queue)
-        apart = [e for e in wait if e.queue != queue or e.session is not session]
-        for event in apart:
+        uninterrupted = [e for e in wait if e.queue != queue or e.session is not session]
+        for event in uninterrupted:
             event.given()
         copies = Copies(session, queue)
         if len(commands) == 1 and isinstance(commands[0], Copy):
-            later = copies.later(Path(session, commands[0]), apart)
+            later = copies.later(Path(session, commands[0]), uninterrupted)
             if later is not None:
                 if queue:
                     session.hold(later, commands)
                 return later
         for transfer in session.coming(queue):
             transfer.sent.wait()  # what is submitted now comes behind it
-        for event in apart:
+        for event in uninterrupted:
             session.runtime.streamWaitEvent(stream, event.handle, 0)
         began = perf_counter()
         for command in commands:

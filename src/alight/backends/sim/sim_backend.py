@@ -107,7 +107,7 @@ class SimKernel:
         what code may leave none NumPy is asked, as on the host."""
         if self.implementation != "generated":
             return self.host.run(inputs, outputs)
-        heard = {what for node in self.group.graph.nodes for what in node.op.unheard}
+        heard = {what for node in self.group.graph.nodes for what in node.op.missed_fp_errors}
         with np.errstate(all="call", call=lambda what, _: heard.add(CATEGORY[what])):
             made = self.host.run(inputs, outputs)
         if heard:

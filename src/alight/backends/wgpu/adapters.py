@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from alight._src.base.apart import whereabouts
+from alight._src.base.uninterrupted import whereabouts
 
 # What WebGPU's own drivers are; OpenGL shows the same cards a second time, without compute on some.
 _INTERFACES = ("Vulkan", "Metal", "D3D12")

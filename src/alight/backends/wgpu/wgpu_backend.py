@@ -12,8 +12,8 @@ from time import perf_counter
 from typing import Any
 
 from alight._core import Data, make_layout
-from alight._src.base.apart import whereabouts
 from alight._src.base.originals import np
+from alight._src.base.uninterrupted import whereabouts
 from alight._src.codegen.common.dialects import Dialect
 from alight._src.codegen.common.keys import structure
 from alight._src.codegen.common.loops import Nest, Schedule, nest

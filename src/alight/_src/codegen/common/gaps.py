@@ -13,7 +13,7 @@ from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS, nest
 from alight._src.ir.body import COMPLEX, FLOATS, TYPES, choose
 from alight._src.ir.graph import GroupKind, reduced_axes
 from alight._src.ir.group import one_per_row
-from alight._src.ir.nested import goes_forward
+from alight._src.ir.nested_reductions import goes_forward
 from alight._src.ir.op import dtype_name
 from alight._src.ir.op_table import OPS, Kind
 from alight._src.ir.table_reduction import MOMENTS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # of absolute values, and so their bound, is infinite too.
 _ORDERED = ("float16", *FLOATS)
 _BY_ORDER = "which partial products overflow is NumPy's order to say"
-_COUNT = re.compile(r"\by\b")  # in what makes a fold's result
+_COUNT = re.compile(r"\by\b")  # in what makes a reduction's result
 
 
 def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] = ()) -> str | None:
@@ -55,10 +55,10 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
     if op.combine == "multiply" and op.kind is Kind.REDUCTION and names[-1] in _ORDERED:
         return f"{op.name} {names[-1]}: {_BY_ORDER}"
     if op.combine is None:
-        return f"{op.name} {names[0]}: no scalar fold defines it"
+        return f"{op.name} {names[0]}: no scalar reduction defines it"
     if op.combine == MOMENTS:
         if names[-1] not in ("float16", *FLOATS):
-            return f"{op.name} {names[-1]}: moments are folded in floats"
+            return f"{op.name} {names[-1]}: moments are reduced in floats"
         if dict(attrs).get("mean") is not None:
             return f"{op.name}: a mean that is given is not generated"
     elif choose(OPS[op.combine].body, (names[-1],) * 2) is None:
@@ -67,7 +67,7 @@ def supports(op: Op, dtypes: Iterable[Any], attrs: tuple[tuple[str, Any], ...] =
         return f"{op.name} {names[0]}: no body for this dtype"
     finish = choose(op.finish, (names[-1],))
     if finish is None and op.finish is not None:
-        return f"{op.name} {names[-1]}: no end of the fold for this dtype"
+        return f"{op.name} {names[-1]}: no end of the reduction for this dtype"
     if finish is not None and _COUNT.search(finish) and dict(attrs).get("where"):
         return f"{op.name}: a masked count is not generated"
     return None
@@ -97,9 +97,9 @@ def unsupported(group: Group) -> str | None:
     graph = group.graph
     if group.kind is GroupKind.LIBRARY:
         return "library groups are not generated"
-    if group.kind is GroupKind.CROSSED:
-        return group.form.fault or _bad_folds(group)
-    folds, in_order = [], ""
+    if group.kind is GroupKind.ROW_COLUMN:
+        return group.form.fault or _bad_reductions(group)
+    reductions, in_order = [], ""
     for number, node in graph.numbered:
         operands = [graph.layouts[i] for i in node.operands]
         dtypes = [layout.dtype for layout in (*operands, node.layout)]
@@ -114,7 +114,7 @@ def unsupported(group: Group) -> str | None:
         if node.op.kind is Kind.SCAN and group.kind is not GroupKind.SCAN:
             return f"a scan in a {group.kind} group"
         if node.op.kind is Kind.REDUCTION:
-            folds.append((number, node))
+            reductions.append((number, node))
             taken = _taken(node)
             if taken and _count(operands[0], node) <= taken:
                 return f"{node.op.name}: no degrees of freedom are left, of which NumPy warns"
@@ -123,18 +123,18 @@ def unsupported(group: Group) -> str | None:
                     f"{node.op.name}: operand {operands[0].shape} is not the group's {group.shape}"
                 )
     if group.kind is GroupKind.LOOP:
-        return "a reduction in a loop group" if folds else None
+        return "a reduction in a loop group" if reductions else None
     if group.kind is GroupKind.SCAN:
-        return "a reduction in a scan group" if folds else _bad_scans(group)
-    if not folds:
+        return "a reduction in a scan group" if reductions else _bad_scans(group)
+    if not reductions:
         return "no reduction in a group of rows"
-    if len({graph.axes[number] for number, _ in folds}) != 1:
+    if len({graph.axes[number] for number, _ in reductions}) != 1:
         return "reductions of one group over different axes"
     if in_order and not nest(group, unroll=True).unrolled:
         return in_order
     if group.kind is GroupKind.ROWWISE:
         return _bad_rows(group)
-    if {number for number, _ in folds} != set(graph.outputs):
+    if {number for number, _ in reductions} != set(graph.outputs):
         return "the outputs of a reduce group are not its reductions"
     return None
 
@@ -152,9 +152,10 @@ def _may_be_in_order(group: Group, node: Node) -> bool:
     )
 
 
-def _bad_folds(group: Group) -> str | None:
-    """Return why the folds of a crossed group cannot be made where elements lie, or None."""
-    from alight._src.codegen.llvm.combine import Fold  # late: it loads what writes kernels
+def _bad_reductions(group: Group) -> str | None:
+    """Return why the reductions of a row-and-column group cannot be made where elements lie, or
+    None."""
+    from alight._src.codegen.llvm.combine import Reduction  # late: it loads what writes kernels
 
     graph = group.graph
     for node in graph.nodes:
@@ -164,7 +165,7 @@ def _bad_folds(group: Group) -> str | None:
         taken = _taken(node)
         if taken and _count(graph.layouts[0], node) <= taken:
             return f"{node.op.name}: no degrees of freedom are left, of which NumPy warns"
-        if not Fold(graph, node).lanewise:
+        if not Reduction(graph, node).lanewise:
             return f"{node.op.name}: its elements are made one by one"
     return None
 
@@ -236,5 +237,5 @@ def _taken(node: Node) -> Any:
 
 
 def _count(operand: Layout, node: Node) -> int:
-    """Return how many elements a reduction folds into one."""
+    """Return how many elements a reduction reduces into one."""
     return prod(operand.shape[i] for i in reduced_axes(node, operand.ndim))

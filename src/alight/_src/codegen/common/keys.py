@@ -80,7 +80,8 @@ _latest: list[Keyed] = []
 
 
 def keyed(group: Group, schedule: Schedule | None) -> Keyed:
-    """Return the nest of a group without inner folds on the host, with the key of its kernel."""
+    """Return the nest of a group without inner reductions on the host, with the key of its
+    kernel."""
     for found in _latest:
         if found.group is group and found.schedule is schedule:
             return found

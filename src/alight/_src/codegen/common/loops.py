@@ -13,19 +13,19 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.caches import last_level_bytes
-from alight._src.ir.crossed import Role
 from alight._src.ir.graph import GroupKind, steps_of
+from alight._src.ir.row_column import Role
 from alight._src.ir.table_reduction import LANES
 from alight._src.ir.vectors import SHORT_ROW
 
 if TYPE_CHECKING:
     from alight._core import Layout
     from alight._src.ir.group import Group
-    from alight._src.ir.nested import Flat
+    from alight._src.ir.nested_reductions import Flat
     from alight._src.ir.rolls import Rolled
 
-# Numbers behind the dims that a part is told: three of a fold (``codegen.llvm.split_reduction``),
-# four of what goes round an end (``codegen.llvm.circular``).
+# Numbers behind the dims that a part is told: three of a reduction
+# (``codegen.llvm.split_reduction``), four of what goes round an end (``codegen.llvm.circular``).
 TOLD = 4
 
 
@@ -52,7 +52,7 @@ def schedules(group: Group) -> Iterator[Schedule]:
         yield Schedule(interleave=interleave)
 
 
-# Folds whose results are places.
+# Reductions whose results are places.
 ARGUMENT_REDUCTIONS = ("argmin", "argmax")
 
 
@@ -120,9 +120,9 @@ class _Axis:
 
 
 def nest(group: Group, unroll: bool = False) -> Nest:
-    """Return the loop nest of a supported group; if asked to, with short folded axes unrolled."""
-    if group.kind is GroupKind.CROSSED:
-        return _crossed_nest(group)
+    """Return the loop nest of a supported group; if asked to, with short reduced axes unrolled."""
+    if group.kind is GroupKind.ROW_COLUMN:
+        return _row_column_nest(group)
     graph, made = group.graph, group.form
     if made.rolled is not None:
         return _rolled_nest(made.rolled, group.shape, len(graph.inputs))
@@ -153,7 +153,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
                 steps.append(steps_of(node.layout, group.shape))
     axes = [_Axis(size, tuple(s[i] for s in steps)) for i, size in enumerate(group.shape)]
     kept = [a for i, a in enumerate(axes) if i not in reduced and a.size != 1]
-    fold = [a for i, a in enumerate(axes) if i in reduced and a.size != 1]
+    reduction = [a for i, a in enumerate(axes) if i in reduced and a.size != 1]
 
     def memory_order(axis: _Axis) -> tuple[int, ...]:
         # K order of the outputs; inputs break ties
@@ -161,31 +161,31 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         return tuple(-abs(s) for s in ordered)
 
     kept = _merged(sorted(kept, key=memory_order))
-    fold = _merged(fold if in_order else sorted(fold, key=memory_order))
+    reduction = _merged(reduction if in_order else sorted(reduction, key=memory_order))
     if group.kind is GroupKind.LOOP:
         kept = kept or [_Axis(1, tuple(x.itemsize if x.ndim else 0 for x in layouts))]
     else:
         # what has one element for each row stays where it is, whatever its number of axes
         own = [i >= first_output or x.shape == group.shape for i, x in enumerate(layouts)]
         steps_of_one = (x.itemsize if moves else 0 for x, moves in zip(layouts, own, strict=True))
-        fold = fold or [_Axis(1, tuple(steps_of_one))]
-        unrolled = _unrolled(group, kept, fold) if unroll else 0
+        reduction = reduction or [_Axis(1, tuple(steps_of_one))]
+        unrolled = _unrolled(group, kept, reduction) if unroll else 0
         if unrolled:
-            return _unrolled_nest([*kept, *fold], len(kept), unrolled, layouts, first_output)
+            return _unrolled_nest([*kept, *reduction], len(kept), unrolled, layouts, first_output)
     columns = bool(
         group.kind is not GroupKind.LOOP
         and kept
         and (
-            _contiguous(kept[-1], inputs) > _contiguous(fold[-1], inputs)
-            # a fold this short fills no vector, but many of them side by side do; a scan never
+            _contiguous(kept[-1], inputs) > _contiguous(reduction[-1], inputs)
+            # a reduction this short fills no vector, but many of them side by side do; a scan never
             # fills one
-            or (prod(a.size for a in fold) < LANES <= kept[-1].size)
+            or (prod(a.size for a in reduction) < LANES <= kept[-1].size)
             # rows of a product read one of two matrices across, columns neither
             or (
                 group.kind is GroupKind.REDUCE
                 and made.product
                 and kept[-1].size >= LANES
-                and _across(kept[-1], inputs) < _across(fold[-1], inputs)
+                and _across(kept[-1], inputs) < _across(reduction[-1], inputs)
             )
         )
     )
@@ -195,11 +195,11 @@ def nest(group: Group, unroll: bool = False) -> Nest:
     tiles, flat = "", False
     if group.kind is GroupKind.LOOP and len(kept) > 1:
         kept, tiles, flat = _tiled(group, kept, layouts)
-    vector = kept[-1] if columns or not fold else fold[-1]
+    vector = kept[-1] if columns or not reduction else reduction[-1]
     return Nest(
-        tuple(a.size for a in (*kept, *fold)),
+        tuple(a.size for a in (*kept, *reduction)),
         len(kept),
-        tuple(tuple(a.strides[i] for a in (*kept, *fold)) for i in range(len(layouts))),
+        tuple(tuple(a.strides[i] for a in (*kept, *reduction)) for i in range(len(layouts))),
         "".join(
             _motion(step, layout, group.kind, place >= first_output)
             for place, (step, layout) in enumerate(zip(vector.strides, layouts, strict=True))
@@ -222,8 +222,8 @@ def _longest_last(kept: list[_Axis], layouts: tuple[Layout, ...]) -> list[_Axis]
     return [*(a for a in kept if a is not longest), longest]
 
 
-def _crossed_nest(group: Group) -> Nest:
-    """Return the nest of a group that folds rows and columns: two folded axes."""
+def _row_column_nest(group: Group) -> Nest:
+    """Return the nest of a group that reduces rows and columns: two reduced axes."""
     graph, found = group.graph, group.form.section
     assert found is not None  # gaps.check has seen to it
     first = len(graph.inputs)
@@ -243,8 +243,8 @@ def _crossed_nest(group: Group) -> Nest:
 
 
 def _nested_nest(flat: Flat, shape: Nest) -> Nest:
-    """Return the nest of a group whose inner folds are written out: operands that lie in one input
-    are a record of it where they are whole."""
+    """Return the nest of a group whose inner reductions are written out: operands that lie in one
+    input are a record of it where they are whole."""
     inputs = len(flat.graph.inputs)
     outputs = len(shape.strides) - inputs
     classes = list(shape.classes)
@@ -323,22 +323,22 @@ def _streams(axes: list[_Axis], layouts: tuple[Layout, ...]) -> bool:
 # kernel at most (plan.fuse.KERNEL_NODES), for what compiling costs.
 UNROLLED_NODES = 256
 # Elements of a record of which some are kept: so many have registers of their own (32 of them) and
-# leave as many for what is folded.
+# leave as many for what is reduced.
 _RECORD = 16
 
 
-def _unrolled(group: Group, kept: list[_Axis], fold: list[_Axis]) -> int:
-    """Return how many of the last axes to unroll: folded ones that would fill no vector, and a kept
-    one as short beside them; 0 where another axis would not fill vectors either."""
-    copies = prod(a.size for a in fold)
+def _unrolled(group: Group, kept: list[_Axis], reduction: list[_Axis]) -> int:
+    """Return how many of the last axes to unroll: reduced ones that would fill no vector, and a
+    kept one as short beside them; 0 where another axis would not fill vectors either."""
+    copies = prod(a.size for a in reduction)
     if group.kind is GroupKind.SCAN or not kept or not 1 <= copies <= LANES:
         return 0
     last = kept[-1].size
     within = UNROLLED_NODES // len(group.graph.nodes)
     if last >= LANES:
-        return len(fold) if copies <= within else 0
+        return len(reduction) if copies <= within else 0
     fits = last <= _RECORD and copies * last <= within
-    return len(fold) + 1 if fits and len(kept) > 1 and kept[-2].size >= LANES else 0
+    return len(reduction) + 1 if fits and len(kept) > 1 and kept[-2].size >= LANES else 0
 
 
 def _unrolled_nest(

@@ -1,6 +1,6 @@
 """The passes of a kernel over its rows: what is computed in which, and what is kept between them.
 
-A row is what the reductions of a group fold: the group's shape along the reduced axes. *Wide*
+A row is what the reductions of a group reduction: the group's shape along the reduced axes. *Wide*
 values have an element for each of the row's, *narrow* ones one for the row. A pass goes over the
 row once; a reduction made in one can be used in the next.
 """
@@ -24,12 +24,12 @@ _CHEAP_FLOPS = 5
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One visit to the row, by value number. Before it ``scalars`` are computed from what the
-    visits before it folded; in it ``folds`` are folded, ``written`` wide outputs stored, ``saved``
-    wide values stored for later visits, and ``needed`` are the wide nodes computed for all that,
-    in their order."""
+    visits before it reduced; in it ``reductions`` are reduced, ``written`` wide outputs stored,
+    ``saved`` wide values stored for later visits, and ``needed`` are the wide nodes computed for
+    all that, in their order."""
 
     scalars: tuple[int, ...]
-    folds: tuple[int, ...]
+    reductions: tuple[int, ...]
     written: tuple[int, ...]
     saved: tuple[int, ...]
     needed: tuple[int, ...]
@@ -67,13 +67,13 @@ def phases(group: Group) -> Phases:
     home = _homes(graph, wide, made, outputs)
     passes = []
     for number in range(last + 1):
-        folds = tuple(n for n in made if n in graph.axes and made[n] == number)
+        reductions = tuple(n for n in made if n in graph.axes and made[n] == number)
         written = tuple(n for n in outputs if n in wide and made[n] == number)
         saved = tuple(n for n in home if made[n] == number and n not in written)
         targets = {*written, *saved}
-        targets.update(o for n in folds for o in graph.nodes[n - first].operands)
+        targets.update(o for n in reductions for o in graph.nodes[n - first].operands)
         needed = _needed(graph, targets, wide, {n for n in home if made[n] < number})
-        passes.append(Pass(_scalars(graph, wide, made, number), folds, written, saved, needed))
+        passes.append(Pass(_scalars(graph, wide, made, number), reductions, written, saved, needed))
     passes.append(Pass(_scalars(graph, wide, made, last + 1), (), (), (), ()))
     return Phases(tuple(passes), home, frozenset(wide))
 

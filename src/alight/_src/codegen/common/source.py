@@ -28,7 +28,7 @@ from alight._src.ir.table_reduction import CHUNK, LANES
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
-    from alight._src.codegen.cuda.slow_path import Told
+    from alight._src.codegen.cuda.slow_path import RareLaneTest
     from alight._src.ir.graph import Node
     from alight._src.ir.group import Group
     from alight._src.ir.op_table import Op
@@ -45,12 +45,12 @@ class Grid:
     thread has side by side in memory, bits of an index.
 
     Of CUDA's rows and columns: ``team`` threads share a row, or one of few columns; ``held``: what
-    they read stays in registers; ``turns`` runs a warp, or chunks a column, are folded one after
+    they read stays in registers; ``turns`` runs a warp, or chunks a column, are reduced one after
     another, and with ``cut`` the others elsewhere; ``unroll`` steps of a run are written out.
     ``ahead`` steps are read before the first of them is computed; ``whole``: no run ends early,
     ``long``: few of many do; a run has so many ``steps`` of sixteen elements to a chunk. Registers
     leave room for so many ``resident`` blocks of a multiprocessor (0: the compiler decides); a
-    launch has at most so many ``blocks`` (0: as many as there is work for). Of short folds,
+    launch has at most so many ``blocks`` (0: as many as there is work for). Of short reductions,
     addresses are multiples of so many bytes as are ``wide``; ``staged``: a warp stores records
     through shared memory. Of long ones so many steps as are ``ahead`` are on their way to shared
     memory ``depth`` times over. Inputs of one element that are ``by_value`` come with the
@@ -104,7 +104,7 @@ class Statements:
         # a variable that is set where an element is not usual: what such ones need is left out
         self.seldom = ""
         # what else tells of such elements, asked later for many
-        self.told: Told | None = None
+        self.told: RareLaneTest | None = None
 
     def add(self, line: str) -> None:
         """Add a line."""
@@ -315,7 +315,7 @@ register(Cache.OPS, gap.cache_clear)
 
 
 def _unprinted(op: Op, result: str) -> str | None:
-    """Return why a fold that is generated for the host is not printed, or None."""
+    """Return why a reduction that is generated for the host is not printed, or None."""
     if op.kind is Kind.REDUCTION and result in COMPLEX:
         return f"{op.name} {result}: reductions of complex numbers are not printed"
     if op.kind is Kind.REDUCTION and op.combine == "multiply" and result in FLOATS:
@@ -329,8 +329,8 @@ def group_gap(dialect: str, group: Group) -> str | None:
         return None
     if reason := unsupported(group):
         return reason
-    if group.kind is GroupKind.CROSSED:
-        return "rows and columns are not folded in one visit there"
+    if group.kind is GroupKind.ROW_COLUMN:
+        return "rows and columns are not reduced in one visit there"
     for node in group.graph.nodes:
         if reason := _unprinted(node.op, node.layout.dtype.name):
             return reason

@@ -1,9 +1,9 @@
 """CUDA C of reductions along an axis that is not the innermost in memory: a thread has a column.
 
 Threads side by side have columns side by side, so that a warp reads a line of memory for each row.
-A thread folds the sixteen lanes of a chunk in registers, eight steps of sixteen rows, and keeps the
-chunks in a counter; where columns are few, it folds one lane (``codegen.cuda.few_columns``), and
-long ones are cut into parts of whole chunks, as rows are.
+A thread reduces the sixteen lanes of a chunk in registers, eight steps of sixteen rows, and keeps
+the chunks in a counter; where columns are few, it reduces one lane (``codegen.cuda.few_columns``),
+and long ones are cut into parts of whole chunks, as rows are.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from alight._src.codegen.cuda.kernel_program import (
     Places,
     Step,
     around,
-    fold_length,
     power,
+    reduction_length,
     row_count,
     whole_text,
 )
-from alight._src.codegen.cuda.reduction_steps import TREE, CudaFold
+from alight._src.codegen.cuda.reduction_steps import TREE, CudaReduction
 from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK, LANES
 
@@ -58,15 +58,15 @@ class Columns:
         self.first = places.first
         self.outside: dict[str, str] = {}
         self.code = Statements(CUDA, self.outside)
-        self.folds = {
-            number: CudaFold(graph, graph.nodes[number - self.first], number)
+        self.reductions = {
+            number: CudaReduction(graph, graph.nodes[number - self.first], number)
             for number in dict.fromkeys(graph.outputs)
         }
 
     # --- launches
     def parts(self) -> tuple[int, int]:
         """Return in how many parts columns are cut, and the rows of each."""
-        rows = fold_length(self.places.shape)
+        rows = reduction_length(self.places.shape)
         part = (
             CHUNK * (self.grid.team // LANES) * self.grid.turns if self.grid.cut else max(rows, 1)
         )
@@ -79,7 +79,7 @@ class Columns:
         columns = row_count(self.places.shape)
         parts, part = self.parts()
         each = power(-(-parts // (WHOLE_BLOCK // WHOLE_SIDE)))
-        numbers = (columns, fold_length(self.places.shape), part, parts, each, *values)
+        numbers = (columns, reduction_length(self.places.shape), part, parts, each, *values)
         beside = grid.block // grid.team if grid.team else grid.block
         blocks = -(-columns // beside) * parts
         steps = [Step(ENTRY, around(blocks), grid.block, numbers)]
@@ -93,14 +93,16 @@ class Columns:
         if not self.grid.cut:
             return ()
         count = row_count(self.places.shape) * self.parts()[0]
-        return tuple(count * fold.state_bytes for fold in self.folds.values())
+        return tuple(count * reduction.state_bytes for reduction in self.reductions.values())
 
     # --- the text
     def text(self) -> str:
         """Return the text of all kernels."""
         places, cut = self.places, self.grid.cut
         names, _ = places.numbers()
-        states = [f"{fold.state}* w{n}" for n, fold in self.folds.items()] if cut else []
+        states = (
+            [f"{reduction.state}* w{n}" for n, reduction in self.reductions.items()] if cut else []
+        )
         parameters = [
             *places.pointers(),
             *states,
@@ -111,7 +113,7 @@ class Columns:
         if cut:
             text = self.function(f"{ENTRY}_whole", WHOLE_BLOCK, parameters, combined(self))
             texts.append(text)
-        structures = [fold.structure(self.outside) for fold in self.folds.values()]
+        structures = [reduction.structure(self.outside) for reduction in self.reductions.values()]
         header = TREE + _LANES + (NEIGHBOURS if cut or self.grid.team else "")
         return whole_text(self.outside, header, "\n".join((*structures, *texts)))
 
@@ -133,63 +135,67 @@ class Columns:
         ):
             code.add(f"const {index} end = length;")
             places.rows(code, places.kept_indices(code, "column"))
-            for number, fold in self.folds.items():
-                code.add(f"Counter<{fold.name}> c{number};")
+            for number, reduction in self.reductions.items():
+                code.add(f"Counter<{reduction.name}> c{number};")
             self.pivots()
             with code.block(f"for ({index} row = 0; row < end; row += {CHUNK})"):
                 code.add(f"const int some = row + {CHUNK} <= end ? {CHUNK} : (int)(end - row);")
-                self.lanes(list(self.folds.values()), False)
-                spread = [fold for fold in self.folds.values() if fold.moments]
-                for fold in spread:
-                    number = fold.number
-                    code.add(f"const {fold.type} total{number} = lanes<{fold.plain}>(a{number});")
+                self.lanes(list(self.reductions.values()), False)
+                spread = [reduction for reduction in self.reductions.values() if reduction.moments]
+                for reduction in spread:
+                    number, real = reduction.number, reduction.type
+                    code.add(f"const {real} total{number} = lanes<{reduction.plain}>(a{number});")
                     code.add(
-                        f"const {fold.type} mean{number} = some == {CHUNK} ? total{number} * "
-                        f"({fold.type})(1.0 / {CHUNK}) : total{number} / ({fold.type})some;"
+                        f"const {real} mean{number} = some == {CHUNK} ? total{number} * "
+                        f"({real})(1.0 / {CHUNK}) : total{number} / ({real})some;"
                     )
                 if spread:
                     self.lanes(spread, True)
-                for number, fold in self.folds.items():
-                    state = f"lanes<{fold.lanes}>({'b' if fold.moments else 'a'}{number})"
-                    if fold.moments:
-                        state = f"{fold.state}{{({fold.type})some, total{number}, {state}}}"
+                for number, reduction in self.reductions.items():
+                    state = f"lanes<{reduction.lanes}>({'b' if reduction.moments else 'a'}{number})"
+                    if reduction.moments:
+                        state = (
+                            f"{reduction.state}{{({reduction.type})some, total{number}, {state}}}"
+                        )
                     code.add(f"c{number}.push({state});")
-            for number, fold in self.folds.items():
-                code.add(f"const {fold.state} f{number} = c{number}.total();")
-                self.deliver(code, number, fold)
+            for number, reduction in self.reductions.items():
+                code.add(f"const {reduction.state} f{number} = c{number}.total();")
+                self.deliver(code, number, reduction)
         return "\n".join(code.lines)
 
     def pivots(self) -> None:
         """Add the first elements of the column, from which moments are measured."""
         code, places = self.code, self.places
-        for number, fold in self.folds.items():
-            if fold.moments:
-                code.add(f"{fold.type} pivot{number} = 0;")
+        for number, reduction in self.reductions.items():
+            if reduction.moments:
+                code.add(f"{reduction.type} pivot{number} = 0;")
                 with code.block("if (length > 0)"):
                     offsets = places.along(code, f"(({places.index})0)")
-                    known = self.values({p: f"q{p}[{offsets[p]}]" for p in self.read([fold])})
-                    first = self.made(fold, known)
-                    code.add(f"pivot{number} = {code.evaluate(fold.origin[0], [first])};")
+                    known = self.values({p: f"q{p}[{offsets[p]}]" for p in self.read([reduction])})
+                    first = self.made(reduction, known)
+                    code.add(f"pivot{number} = {code.evaluate(reduction.origin[0], [first])};")
 
-    def deliver(self, code: Statements, number: int, fold: CudaFold, where: str = "") -> None:
+    def deliver(
+        self, code: Statements, number: int, reduction: CudaReduction, where: str = ""
+    ) -> None:
         """Add the result of a column, in threads ``where`` a condition holds."""
-        value = fold.delivered(code, f"f{number}", "length")
+        value = reduction.delivered(code, f"f{number}", "length")
         for place, output in enumerate(self.graph.outputs, self.first):
             if output == number:
                 code.add(f"{f'if ({where}) ' if where else ''}*q{place} = {value};")
 
-    def lanes(self, folds: list[CudaFold], spread: bool) -> None:
-        """Add the folds of a chunk's lanes; ``spread``: of squared distances from the mean."""
+    def lanes(self, reductions: list[CudaReduction], spread: bool) -> None:
+        """Add the reductions of a chunk's lanes; ``spread``: of squared distances from the mean."""
         code = self.code
         letter = "b" if spread else "a"
-        for fold in folds:
-            code.add(f"{fold.lanes}::S {letter}{fold.number}[{LANES}];")
+        for reduction in reductions:
+            code.add(f"{reduction.lanes}::S {letter}{reduction.number}[{LANES}];")
             code.add("#pragma unroll")
             code.add(
-                f"for (int j = 0; j < {LANES}; ++j) {letter}{fold.number}[j] = "
-                f"{fold.lanes}::none();"
+                f"for (int j = 0; j < {LANES}; ++j) {letter}{reduction.number}[j] = "
+                f"{reduction.lanes}::none();"
             )
-        read = self.read(folds)
+        read = self.read(reductions)
         with code.block(f"for (int k = 0; k < some; k += {LANES})"):
             # all rows are read before the first is computed; past the end the last row stands in,
             # so that nothing waits for a branch
@@ -204,37 +210,39 @@ class Columns:
             code.add("#pragma unroll")
             with code.block(f"for (int j = 0; j < {LANES}; ++j)"):
                 known = self.values({place: f"y{place}[j]" for place in read})
-                for fold in folds:
-                    value = self.element(fold, known, "row + k + j", spread)
-                    none = f"{fold.lanes}::none()"
+                for reduction in reductions:
+                    value = self.element(reduction, known, "row + k + j", spread)
+                    none = f"{reduction.lanes}::none()"
                     value = f"(k + j < some ? {value} : {none})"
-                    cell = f"{letter}{fold.number}[j]"
-                    code.add(f"{cell} = {fold.lanes}::pair({cell}, {value});")
+                    cell = f"{letter}{reduction.number}[j]"
+                    code.add(f"{cell} = {reduction.lanes}::pair({cell}, {value});")
 
-    def read(self, folds: list[CudaFold]) -> list[int]:
-        """Return the inputs that folds are made of."""
-        wanted = {operand for fold in folds for operand in fold.node.operands}
+    def read(self, reductions: list[CudaReduction]) -> list[int]:
+        """Return the inputs that reduces are made of."""
+        wanted = {operand for reduction in reductions for operand in reduction.node.operands}
         for number, node in reversed(list(self.graph.numbered)):
             if number in wanted and node.op.kind is Kind.ELEMENTWISE:
                 wanted.update(node.operands)
         return sorted(number for number in wanted if number < self.first)
 
-    def element(self, fold: CudaFold, known: dict[int, str], at: str, spread: bool) -> str:
-        """Return what a reduction folds of the row ``at``; ``spread``: its squared distance from
+    def element(
+        self, reduction: CudaReduction, known: dict[int, str], at: str, spread: bool
+    ) -> str:
+        """Return what a reduction reduces of the row ``at``; ``spread``: its squared distance from
         the mean."""
-        value = self.made(fold, known)
-        if fold.argument:
-            value = f"{fold.state}{{{value}, (long long)({at})}}"
-        elif fold.moments:
-            value = f"({value} - pivot{fold.number})"
+        value = self.made(reduction, known)
+        if reduction.argument:
+            value = f"{reduction.state}{{{value}, (long long)({at})}}"
+        elif reduction.moments:
+            value = f"({value} - pivot{reduction.number})"
         if spread:
-            away = self.code.name(f"{value} - mean{fold.number}", fold.dtype)
+            away = self.code.name(f"{value} - mean{reduction.number}", reduction.dtype)
             value = f"{away} * {away}"
         return value
 
-    def made(self, fold: CudaFold, known: dict[int, str]) -> str:
+    def made(self, reduction: CudaReduction, known: dict[int, str]) -> str:
         """Return the element that a reduction is made of."""
-        return fold.made(self.code, [known[o] for o in fold.node.operands])
+        return reduction.made(self.code, [known[o] for o in reduction.node.operands])
 
     def values(self, read: dict[int, str]) -> dict[int, str]:
         """Return the values that inputs, as read in one row of the column, and all made of them

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from alight._src.codegen.cuda.column_kernels import Columns
-    from alight._src.codegen.cuda.reduction_steps import CudaFold
+    from alight._src.codegen.cuda.reduction_steps import CudaReduction
 
 _STEPS = CHUNK // LANES
 # Threads that put together the parts of columns, and how many of these lie side by side: a sector
@@ -48,9 +48,10 @@ template <int COUNT, int SIDE, typename T> __device__ __forceinline__ T told(T s
 """
 
 
-def room_for(folds: Mapping[int, CudaFold], threads: int) -> str:
-    """Return the shared memory in which states of so many threads meet, one fold after another."""
-    most = max(fold.state_bytes for fold in folds.values())
+def room_for(reductions: Mapping[int, CudaReduction], threads: int) -> str:
+    """Return the shared memory in which states of so many threads meet, one reduction after
+    another."""
+    most = max(reduction.state_bytes for reduction in reductions.values())
     return f"__shared__ long long room[{-(-most * threads // 8)}];"
 
 
@@ -59,7 +60,7 @@ def narrow_kernel(form: Columns) -> str:
     code, places, grid = form.code, form.places, form.grid
     index = places.index
     side, together = grid.block // grid.team, grid.team // LANES
-    code.add(room_for(form.folds, grid.block))
+    code.add(room_for(form.reductions, grid.block))
     code.add(f"const int beside = threadIdx.x % {side}, place = (int)threadIdx.x / {side};")
     # lane i meets lane i + 8 first, then i + 4: of neighbours the bits are the other way round
     code.add("const int lane = (place & 1) << 3 | (place & 2) << 1 | (place & 4) >> 1 |")
@@ -74,28 +75,28 @@ def narrow_kernel(form: Columns) -> str:
         code.add(f"const {index} begin = part_number * part;")
         code.add(f"const {index} end = begin + part < length ? begin + part : length;")
         places.rows(code, places.kept_indices(code, "column"))
-        for number, fold in form.folds.items():
-            code.add(f"{fold.state} f{number};")
+        for number, reduction in form.reductions.items():
+            code.add(f"{reduction.state} f{number};")
             if grid.turns > 1:
-                code.add(f"Counter<{fold.name}> c{number};")
+                code.add(f"Counter<{reduction.name}> c{number};")
         form.pivots()
         with code.block(f"for ({index} row = begin; row < end; row += {CHUNK * together})"):
             code.add(f"const {index} mine = row + place / {LANES} * {CHUNK};")
             _turn(form, side)
-        for number, fold in form.folds.items():
+        for number, reduction in form.reductions.items():
             if grid.turns > 1:
                 code.add(f"f{number} = c{number}.total();")
             if grid.cut:
                 code.add(f"if (here) w{number}[part_number * columns + column] = f{number};")
             else:
-                form.deliver(code, number, fold, "here")
+                form.deliver(code, number, reduction, "here")
     return "\n".join(code.lines)
 
 
 def _turn(form: Columns, side: int) -> None:
-    """Add the folds of the chunks that a block has at a time."""
+    """Add the reductions of the chunks that a block has at a time."""
     code, places, grid = form.code, form.places, form.grid
-    read = form.read([*form.folds.values()])
+    read = form.read([*form.reductions.values()])
     for place in read:
         code.add(f"{places.words[place]} y{place}[{_STEPS}];")
     code.add("#pragma unroll")
@@ -106,52 +107,54 @@ def _turn(form: Columns, side: int) -> None:
         offsets = places.along(code, "r")
         for place in read:
             code.add(f"y{place}[j] = q{place}[{offsets[place]}];")
-    for number, fold in form.folds.items():
-        lanes(form, fold, False)
-        kind, room = f"{fold.lanes}", f"({fold.lanes}::S*)room"
-        if fold.moments:
+    for number, reduction in form.reductions.items():
+        lanes(form, reduction, False)
+        kind, room = f"{reduction.lanes}", f"({reduction.lanes}::S*)room"
+        if reduction.moments:
             code.add(f"a{number} = neighbours<{kind}, 1, {LANES}, {side}>(a{number}, {room});")
-            code.add(f"const {fold.type} total{number} = told<{LANES}, {side}>(a{number}, {room});")
+            real = reduction.type
+            code.add(f"const {real} total{number} = told<{LANES}, {side}>(a{number}, {room});")
             code.add(f"const int some{number} = mine + {CHUNK} <= end ? {CHUNK} :")
             code.add("    mine < end ? (int)(end - mine) : 0;")
             code.add(
-                f"const {fold.type} mean{number} = some{number} == {CHUNK} ? total{number} * "
-                f"({fold.type})(1.0 / {CHUNK}) : total{number} / ({fold.type})some{number};"
+                f"const {real} mean{number} = some{number} == {CHUNK} ? total{number} * "
+                f"({real})(1.0 / {CHUNK}) : total{number} / ({real})some{number};"
             )
-            lanes(form, fold, True)
+            lanes(form, reduction, True)
             code.add(f"b{number} = neighbours<{kind}, 1, {LANES}, {side}>(b{number}, {room});")
             code.add(
-                f"f{number} = some{number} ? {fold.state}{{({fold.type})some{number}, "
-                f"total{number}, b{number}}} : {fold.name}::none();"
+                f"f{number} = some{number} ? {reduction.state}{{({real})some{number}, "
+                f"total{number}, b{number}}} : {reduction.name}::none();"
             )
         else:
             code.add(f"f{number} = a{number};")
-        met = f"neighbours<{fold.name}, {LANES if fold.moments else 1}, {grid.team}, {side}>"
-        code.add(f"f{number} = {met}(f{number}, ({fold.state}*)room);")
+        lanes_each = LANES if reduction.moments else 1
+        met = f"neighbours<{reduction.name}, {lanes_each}, {grid.team}, {side}>"
+        code.add(f"f{number} = {met}(f{number}, ({reduction.state}*)room);")
         if grid.turns > 1:
             code.add(f"if (place == 0) c{number}.push(f{number});")
 
 
-def lanes(form: Columns, fold: CudaFold, spread: bool) -> None:
-    """Add the fold of a thread's lane; ``spread``: of squared distances from the mean."""
+def lanes(form: Columns, reduction: CudaReduction, spread: bool) -> None:
+    """Add the reduction of a thread's lane; ``spread``: of squared distances from the mean."""
     code = form.code
-    state = f"{'b' if spread else 'a'}{fold.number}"
-    code.add(f"{fold.lanes}::S {state} = {fold.lanes}::none();")
+    state = f"{'b' if spread else 'a'}{reduction.number}"
+    code.add(f"{reduction.lanes}::S {state} = {reduction.lanes}::none();")
     code.add("#pragma unroll")
     with code.block(f"for (int j = 0; j < {_STEPS}; ++j)"):
         code.add(f"const {form.places.index} i = mine + lane + {LANES} * j;")
-        known = form.values({place: f"y{place}[j]" for place in form.read([fold])})
-        value = form.element(fold, known, "i", spread)
-        none = f"{fold.lanes}::none()"
-        code.add(f"{state} = {fold.lanes}::pair({state}, i < end ? {value} : {none});")
+        known = form.values({place: f"y{place}[j]" for place in form.read([reduction])})
+        value = form.element(reduction, known, "i", spread)
+        none = f"{reduction.lanes}::none()"
+        code.add(f"{state} = {reduction.lanes}::pair({state}, i < end ? {value} : {none});")
 
 
 def combined(form: Columns) -> str:
-    """Return the body of the kernel that folds what the parts of each column left."""
+    """Return the body of the kernel that reduces what the parts of each column left."""
     places, side = form.places, WHOLE_SIDE
     index = places.index
     code = Statements(CUDA, form.outside)
-    code.add(room_for(form.folds, WHOLE_BLOCK))
+    code.add(room_for(form.reductions, WHOLE_BLOCK))
     code.add(f"const int place = (int)threadIdx.x / {side};")
     first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
     with code.block(f"for ({index} tile = {first}; tile * {side} < columns; tile += gridDim.x)"):
@@ -159,31 +162,31 @@ def combined(form: Columns) -> str:
         code.add("const bool here = at < columns && place == 0;")
         code.add(f"const {index} column = at < columns ? at : columns - 1;")
         places.rows(code, places.kept_indices(code, "column"))
-        for number, fold in form.folds.items():
-            parts_met(code, index, number, fold, ("place", "columns", "column"))
-            met = f"neighbours<{fold.name}, 1, {WHOLE_BLOCK // side}, {side}>"
-            code.add(f"f{number} = {met}(f{number}, ({fold.state}*)room);")
-            form.deliver(code, number, fold, "here")
+        for number, reduction in form.reductions.items():
+            parts_met(code, index, number, reduction, ("place", "columns", "column"))
+            met = f"neighbours<{reduction.name}, 1, {WHOLE_BLOCK // side}, {side}>"
+            code.add(f"f{number} = {met}(f{number}, ({reduction.state}*)room);")
+            form.deliver(code, number, reduction, "here")
     return "\n".join(code.lines)
 
 
 def parts_met(
-    code: Statements, index: str, number: int, fold: CudaFold, names: Sequence[str]
+    code: Statements, index: str, number: int, reduction: CudaReduction, names: Sequence[str]
 ) -> None:
-    """Add the fold of those parts of a row that are a thread's: ``names`` are its number among
+    """Add the reduction of those parts of a row that are a thread's: ``names`` are its number among
     those of the row, how many rows there are, and which one this is."""
     place, rows, row = names
-    code.add(f"{fold.state} f{number};")
-    code.add(f"Counter<{fold.name}> c{number};")
+    code.add(f"{reduction.state} f{number};")
+    code.add(f"Counter<{reduction.name}> c{number};")
     with code.block(f"for ({index} i = 0; i < each; i += {_READ})"):
-        code.add(f"{fold.state} s[{_READ}];")
+        code.add(f"{reduction.state} s[{_READ}];")
         code.add("#pragma unroll")
         with code.block(f"for (int j = 0; j < {_READ}; ++j)"):
             code.add(f"const {index} own = {place} * each + i + j;")
             code.add(
                 f"s[j] = i + j < each && own < parts ? w{number}[own * {rows} + {row}] : "
-                f"{fold.name}::none();"
+                f"{reduction.name}::none();"
             )
-        code.add(f"f{number} = adjacent<{fold.name}, {_READ}>(s);")
+        code.add(f"f{number} = adjacent<{reduction.name}, {_READ}>(s);")
         code.add(f"if (each > {_READ}) c{number}.push(f{number});")
     code.add(f"if (each > {_READ}) f{number} = c{number}.total();")

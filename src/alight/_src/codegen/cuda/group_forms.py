@@ -18,7 +18,13 @@ from alight._src.codegen.common.phases import phases
 from alight._src.codegen.common.source import Grid, Statements, group_gap
 from alight._src.codegen.cuda.column_kernels import Columns
 from alight._src.codegen.cuda.cuda_dialect import CUDA
-from alight._src.codegen.cuda.kernel_program import MOST_BLOCKS, Step, fold_length, power, row_count
+from alight._src.codegen.cuda.kernel_program import (
+    MOST_BLOCKS,
+    Step,
+    power,
+    reduction_length,
+    row_count,
+)
 from alight._src.codegen.cuda.loop_kernels import Loop
 from alight._src.codegen.cuda.nest_choice import card_nest
 from alight._src.codegen.cuda.reduction_steps import RUN
@@ -103,7 +109,7 @@ _STAYING, _AHEAD, _DEPTH = 2, 2, 2
 # Parts that a block has at least, as starting it takes time (the same sum of 2**22, which are two
 # for each block: 22.1 µs, 21.4 as runs that come and go; of 2**23: 25.2 and 29.6).
 _PARTS = 3
-_WARPS = 256 // 32  # of a block that folds parts of a row
+_WARPS = 256 // 32  # of a block that reduces parts of a row
 # Turns of a block that has few columns by itself: each waits for memory once, and parts of them are
 # met by another kernel (H200: 5 µs more in all where a sum has two, 16.8 and 11.8; 1 to 2 µs for a
 # step of sixteen rows).
@@ -166,7 +172,7 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
         return Grid(128 if shape.columns else 256, 1, bits)
     if shape.unrolled:
         return short_schedule(group, shape, offsets, bits, threads)
-    length, rows = fold_length(shape), row_count(shape)
+    length, rows = reduction_length(shape), row_count(shape)
     if shape.columns:
         return _columns(length, rows, bits, threads)
     grid = _rows(group, shape, 4 if packs(shape, offsets, sizes, 4) else 1, bits, threads)
@@ -238,7 +244,7 @@ def _registers(graph: Graph, shape: Nest) -> int:
 
 def _rows(group: Group, shape: Nest, elements: int, bits: int, threads: int) -> Grid:
     """Return the default schedule of rows, for what a device has of threads at once."""
-    length, rows = fold_length(shape), row_count(shape)
+    length, rows = reduction_length(shape), row_count(shape)
     light = _operations(group) <= _HEAVY
     unroll = 8 if light else 4
     team = 4 * power(-(-length // CHUNK)) if length <= RUN else 32 * power(-(-length // RUN))
@@ -301,10 +307,13 @@ def _held_registers(group: Group, shape: Nest) -> int:
     found = phases(group)
     first = len(graph.inputs)
     wide = [i for i in range(first) if shape.classes[i] != "b"]
-    several = len([visit for visit in found.passes if visit.folds or visit.written]) > 1
+    several = len([visit for visit in found.passes if visit.reductions or visit.written]) > 1
     values = [*(wide if several else wide[:1]), *found.home]
     values += [
-        n for v in found.passes for n in v.folds if graph.nodes[n - first].op.finish is not None
+        n
+        for v in found.passes
+        for n in v.reductions
+        if graph.nodes[n - first].op.finish is not None
     ]
     return sum(-(-width_of(graph.layouts[n].dtype.name) // 32) for n in values) * 32
 
@@ -315,9 +324,9 @@ def packs(shape: Nest, offsets: Sequence[int], itemsizes: Sequence[int], element
     the innermost has no rest."""
     if shape.columns or set(shape.classes) - _PACKED:
         return False
-    folded = len(shape.dims) > shape.kept
-    # rows of a fold end where they end: what is left is read one by one
-    alone = len(shape.dims) - shape.kept == 1 if folded else len(shape.dims) == 1
+    reduced = len(shape.dims) > shape.kept
+    # rows of a reduction end where they end: what is left is read one by one
+    alone = len(shape.dims) - shape.kept == 1 if reduced else len(shape.dims) == 1
     if not alone and shape.dims[-1] % elements:
         return False
     for kind, offset, strides, size in zip(

@@ -206,7 +206,7 @@ def around(count: int) -> int:
     return max(1, min(count, MOST_BLOCKS))
 
 
-def fold_length(shape: Nest) -> int:
+def reduction_length(shape: Nest) -> int:
     """Return how many elements a row has."""
     return prod(shape.dims[shape.kept :])
 

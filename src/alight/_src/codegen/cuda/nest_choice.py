@@ -1,4 +1,4 @@
-"""Which loop nest a group has on a card: with short folded axes written out, or not."""
+"""Which loop nest a group has on a card: with short reduced axes written out, or not."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest
     from alight._src.ir.group import Group
 
-# Bytes of a record, what a thread reads of one element, up to which a fold is a thread's; of longer
-# ones four threads have each (H200, sums of 2**20 times sixteen: 20.5 µs by threads, 24.4 by four
-# for 64 bytes, 49.0 and 36.4 for 128).
+# Bytes of a record, what a thread reads of one element, up to which a reduction is a thread's; of
+# longer ones four threads have each (H200, sums of 2**20 times sixteen: 20.5 µs by threads, 24.4 by
+# four for 64 bytes, 49.0 and 36.4 for 128).
 _RECORD_BYTES = 64
 
 

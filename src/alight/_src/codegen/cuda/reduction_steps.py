@@ -1,4 +1,5 @@
-"""Folds in CUDA C: what each element becomes, what two partial folds become, what the whole does.
+"""Reductions in CUDA C: what each element becomes, what two partial reductions become, what the
+whole does.
 
 The tree is that of ``codegen.llvm.combine``, so results have the bits of the host's kernels. It
 suits a warp: four threads hold the sixteen lanes of a chunk, four elements side by side each, and
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.source import Statements
 from alight._src.codegen.cuda.cuda_dialect import CUDA
-from alight._src.codegen.llvm.combine import Fold
+from alight._src.codegen.llvm.combine import Reduction
 from alight._src.ir.body import width_of
 
 if TYPE_CHECKING:
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 # Elements that the threads of one warp hold between them: a chunk for every four threads.
 RUN = 1024
-# Partial folds that a thread can keep: it takes fewer than 2**32 in turn.
+# Partial reductions that a thread can keep: it takes fewer than 2**32 in turn.
 _LEVELS = 32
 
 TREE = """
-// --- partial folds and how they meet; a is always before b
+// --- partial reductions and how they meet; a is always before b
 template <typename T> struct Best { T value; long long index; };
 template <typename T> struct Moments { T count, sum, squares; };
 
@@ -40,7 +41,7 @@ template <typename T> __device__ __forceinline__ Moments<T> turned(Moments<T> x,
   return {turned(x.count, mask), turned(x.sum, mask), turned(x.squares, mask)};
 }
 
-// a thread's partial fold with that of the thread whose number differs in one bit
+// a thread's partial reduction with that of the thread whose number differs in one bit
 template <typename F> __device__ __forceinline__ typename F::S met(typename F::S mine, int mask) {
   const typename F::S other = turned(mine, mask);
   return (threadIdx.x & mask) ? F::pair(other, mine) : F::pair(mine, other);
@@ -98,7 +99,7 @@ template <typename F, int COUNT> __device__ __forceinline__ typename F::S adjace
   return a[0];
 }
 
-// the fold of any number of partial folds one after another: a binary counter of them
+// the reduction of any number of partial reductions one after another: a binary counter of them
 template <typename F> struct Counter {
   typename F::S kept[LEVELS];
   unsigned int count = 0;
@@ -148,15 +149,15 @@ template <typename T> struct Spread {
 """.replace("LEVELS", str(_LEVELS))
 
 
-class CudaFold(Fold):
-    """One reduction of a group, with the name of the structure that says how it folds."""
+class CudaReduction(Reduction):
+    """One reduction of a group, with the name of the structure that says how it reduces."""
 
     def __init__(self, graph: Graph, node: Node, number: int) -> None:
         super().__init__(graph, node)
         self.number = number
         self.type = CUDA.type_of(self.dtype)
-        # what is folded in lanes and chunks: of moments plain sums, two times
-        self.plain = f"Fold{number}"
+        # what is reduced in lanes and chunks: of moments plain sums, two times
+        self.plain = f"Reduction{number}"
         self.name = self.plain
         if self.argument:
             self.name = f"Bests<{self.plain}>"
@@ -189,8 +190,8 @@ class CudaFold(Fold):
 }};"""
 
     def made(self, code: Statements, values: Sequence[str]) -> str:
-        """Return the element to fold, from the values of the reduction's operands; the mask is the
-        last."""
+        """Return the element to reduce, from the values of the reduction's operands; the mask is
+        the last."""
         (tree,) = self.element
         value = code.evaluate(tree, [values[0]])
         if self.masked:
@@ -201,16 +202,16 @@ class CudaFold(Fold):
         """Return the result made of the state of the whole and the number of elements."""
         if self.argument:
             return CUDA.cast(f"{state}.index", "int64", self.result)
-        folded = f"{state}.squares" if self.moments else state
+        reduced = f"{state}.squares" if self.moments else state
         if self.start is not None:
             (tree,) = self.pair
-            folded = code.evaluate(tree, [CUDA.literal(self.start, self.dtype), folded])
+            reduced = code.evaluate(tree, [CUDA.literal(self.start, self.dtype), reduced])
         if self.finish is None:
-            return CUDA.cast(folded, self.dtype, self.result)
+            return CUDA.cast(reduced, self.dtype, self.result)
         number = f"(double){count}"
         if self.moments:
             taken = CUDA.literal(self.freedom, "float64")
             left = code.name(f"{number} - {taken}", "float64")
             number = f"({left} > 0.0 ? {left} : 0.0)"
         (tree,) = self.finish
-        return code.evaluate(tree, [folded, code.name(number, "float64")])
+        return code.evaluate(tree, [reduced, code.name(number, "float64")])

@@ -3,7 +3,7 @@
 A team of threads has a row: four threads for every chunk up to a warp, or a whole block. In the
 *held* form each warp has one run of a row and keeps what it read, and what takes long to make, in
 registers between the passes of ``codegen.common.phases``; otherwise a pass reads the row again.
-Long rows of reductions are cut: each block leaves its state in memory, and a second kernel folds
+Long rows of reductions are cut: each block leaves its state in memory, and a second kernel reduces
 those.
 """
 
@@ -20,15 +20,15 @@ from alight._src.codegen.cuda.kernel_program import (
     PACK,
     Step,
     around,
-    fold_length,
     power,
+    reduction_length,
     row_count,
     whole_text,
 )
 from alight._src.codegen.cuda.reduction_steps import RUN, TREE
 from alight._src.codegen.cuda.warp_runs import Runs
 
-# Threads that fold the parts of one row: as many as an SM of any kind has room for at once.
+# Threads that reduce the parts of one row: as many as an SM of any kind has room for at once.
 WHOLE_BLOCK = 1024
 # Parts of a sole row that a thread has side by side, and how often before they meet where they are
 # narrow: all of them are on their way at once, and threads of a warp read whole lines (H200, 2**14
@@ -93,7 +93,7 @@ class Rows(Runs):
         """Return the launches."""
         grid, shape = self.grid, self.places.shape
         _, values = self.places.numbers()
-        length, rows = fold_length(shape), row_count(shape)
+        length, rows = reduction_length(shape), row_count(shape)
         parts, each = self.parts()
         part = RUN * self.warps * grid.turns if self.cut else length
         numbers = (rows, length, part, parts, each, *values)
@@ -104,10 +104,10 @@ class Rows(Runs):
         return tuple(steps)
 
     def parts(self) -> tuple[int, int]:
-        """Return in how many parts a row is cut, and how many of them a thread folds in turn."""
+        """Return in how many parts a row is cut, and how many of them a thread reduces in turn."""
         if not self.cut:
             return 1, 1
-        parts = -(-fold_length(self.places.shape) // (RUN * self.warps * self.grid.turns))
+        parts = -(-reduction_length(self.places.shape) // (RUN * self.warps * self.grid.turns))
         return parts, power(-(-parts // WHOLE_BLOCK))
 
     def scratch(self) -> tuple[int, ...]:
@@ -115,14 +115,14 @@ class Rows(Runs):
         if not self.cut:
             return ()
         count = row_count(self.places.shape) * self.parts()[0]
-        return tuple(count * fold.state_bytes for fold in self.folds.values())
+        return tuple(count * reduction.state_bytes for reduction in self.reductions.values())
 
     # --- the text
     def text(self) -> str:
         """Return the text of all kernels."""
         places = self.places
         names, _ = places.numbers()
-        states = [f"{fold.state}* w{n}" for n, fold in self.folds.items()]
+        states = [f"{reduction.state}* w{n}" for n, reduction in self.reductions.items()]
         parameters = [
             *places.pointers(),
             *(states if self.cut else ()),
@@ -134,7 +134,7 @@ class Rows(Runs):
             whole, count = f"{ENTRY}_whole", WHOLE_BLOCK // 32 * (_OFTEN if self.sole_row else 1)
             text = self.function(whole, str(WHOLE_BLOCK), count, parameters, self.combining())
             texts.append(text)
-        structures = [fold.structure(self.outside) for fold in self.folds.values()]
+        structures = [reduction.structure(self.outside) for reduction in self.reductions.values()]
         header = self.header + (_SOLE if self.cut and self.sole_row else "")
         return whole_text(self.outside, header, "\n".join((*structures, *self.apart, *texts)))
 
@@ -144,12 +144,12 @@ class Rows(Runs):
         return row_count(self.places.shape) == 1
 
     def function(self, name: str, bounds: str, count: int, parameters: list[str], body: str) -> str:
-        """Return the text of an entry point that has room for so many states of each fold."""
+        """Return the text of an entry point that has room for so many states of each reduction."""
         rooms = ""
         if count > 1:
             rooms = "".join(
-                f"  __shared__ long long room{n}[{-(-fold.state_bytes * count // 8)}];\n"
-                for n, fold in self.folds.items()
+                f"  __shared__ long long room{n}[{-(-reduction.state_bytes * count // 8)}];\n"
+                for n, reduction in self.reductions.items()
             )
         return (
             f'extern "C" __global__ void __launch_bounds__({bounds}) {name}(\n'
@@ -214,32 +214,32 @@ class Rows(Runs):
     def visit(self, visit: Pass) -> None:
         """Add one visit to the row."""
         code = self.code
-        if not (visit.folds or visit.written or visit.saved):
+        if not (visit.reductions or visit.written or visit.saved):
             return
-        for number in visit.folds:
-            fold = self.folds[number]
-            code.add(f"{fold.state} f{number};")
+        for number in visit.reductions:
+            reduction = self.reductions[number]
+            code.add(f"{reduction.state} f{number};")
             if self.counted:
-                code.add(f"Counter<{fold.name}> c{number};")
-            if fold.moments:
+                code.add(f"Counter<{reduction.name}> c{number};")
+            if reduction.moments:
                 self.pivot(number)
         self.declare(visit)
         self.turns(visit)
-        for number in visit.folds:
-            fold = self.folds[number]
+        for number in visit.reductions:
+            reduction = self.reductions[number]
             if self.counted:
                 code.add(f"f{number} = c{number}.total();")
             if self.cut:
                 place = "begin / part * rows + row"
                 code.add(f"if (t == 0) w{number}[{place}] = f{number};")
                 continue
-            value = fold.delivered(code, f"f{number}", "length")
-            self.known[number] = code.name(value, fold.result)
+            value = reduction.delivered(code, f"f{number}", "length")
+            self.known[number] = code.name(value, reduction.result)
             self.deliver(number, self.known[number])
 
     def turns(self, visit: Pass) -> None:
-        """Add the runs of the row, and their folds. The warps of a team have runs side by side,
-        and all of them then the next, so that what is read at a time is near."""
+        """Add the runs of the row, and their reductions. The warps of a team have runs side by
+        side, and all of them then the next, so that what is read at a time is near."""
         code, index, warps = self.code, self.places.index, self.warps
         warp = "(int)threadIdx.x / 32" if warps > 1 else "0"
         start = f"start{code.count}"
@@ -250,10 +250,10 @@ class Rows(Runs):
                 self.run(visit, start)
             else:
                 self.guarded(visit, start)
-            for number in visit.folds:
-                fold = self.folds[number]
-                room = f"({fold.state}*)room{number}" if warps > 1 else "nullptr"
-                code.add(f"f{number} = block<{fold.name}, {warps}>(f{number}, {room});")
+            for number in visit.reductions:
+                reduction = self.reductions[number]
+                room = f"({reduction.state}*)room{number}" if warps > 1 else "nullptr"
+                code.add(f"f{number} = block<{reduction.name}, {warps}>(f{number}, {room});")
             return
         together = self.together
         with ExitStack() as blocks:
@@ -273,38 +273,38 @@ class Rows(Runs):
                     f"const {index} {start} = begin + ({index}){RUN} * ({turn} * {warps} + {warp});"
                 )
                 self.guarded(visit, start)
-                for number in visit.folds if warps > 1 else ():
-                    state = self.folds[number].state
+                for number in visit.reductions if warps > 1 else ():
+                    state = self.reductions[number].state
                     place = f"turn * {warps} + {warp}" if together > 1 else warp
                     code.add(
                         f"if (threadIdx.x % 32 == 0) (({state}*)room{number})[{place}] = f{number};"
                     )
-            for number in visit.folds:
-                fold = self.folds[number]
+            for number in visit.reductions:
+                reduction = self.reductions[number]
                 if warps > 1:
-                    room = f"({fold.state}*)room{number}"
-                    code.add(f"f{number} = gathered<{fold.name}, {warps * together}>({room});")
+                    room = f"({reduction.state}*)room{number}"
+                    code.add(f"f{number} = gathered<{reduction.name}, {warps * together}>({room});")
                 if self.counted:
                     code.add(f"c{number}.push(f{number});")
 
     def guarded(self, visit: Pass, start: str) -> None:
         """Add a run that may lie behind the end as a whole."""
-        for number in visit.folds:
-            self.code.add(f"f{number} = {self.folds[number].name}::none();")
+        for number in visit.reductions:
+            self.code.add(f"f{number} = {self.reductions[number].name}::none();")
         with self.code.block(f"if ({start} < end)"):
             self.run(visit, start)
 
     def pivot(self, number: int) -> None:
         """Add the row's first element, from which moments are measured."""
-        code, fold = self.code, self.folds[number]
-        code.add(f"{fold.type} pivot{number} = 0;")
+        code, reduction = self.code, self.reductions[number]
+        code.add(f"{reduction.type} pivot{number} = 0;")
         with code.block("if (length > 0)"):
             offsets = self.places.along(code, f"({self.places.index})0")
             known = dict(self.known)
-            for operand in fold.node.operands:
+            for operand in reduction.node.operands:
                 self.single_value(operand, offsets, known)
-            value = fold.made(code, [known[o] for o in fold.node.operands])
-            code.add(f"pivot{number} = {code.evaluate(fold.origin[0], [value])};")
+            value = reduction.made(code, [known[o] for o in reduction.node.operands])
+            code.add(f"pivot{number} = {code.evaluate(reduction.origin[0], [value])};")
 
     def single_value(self, number: int, offsets: list[str], known: dict[int, str]) -> str:
         """Return a value at one element, made of the inputs alone."""
@@ -320,36 +320,36 @@ class Rows(Runs):
 
     # --- parts
     def combining(self) -> str:
-        """Return the body of the kernel that folds what the parts of each row left."""
+        """Return the body of the kernel that reduces what the parts of each row left."""
         places, index = self.places, self.places.index
         code = Statements(CUDA, self.outside)
         first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
         with code.block(f"for ({index} row = {first}; row < rows; row += gridDim.x)"):
             places.rows(code, places.kept_indices(code, "row"))
-            for number, fold in self.folds.items():
+            for number, reduction in self.reductions.items():
                 if self.sole_row:
                     code.add(
-                        f"const {fold.state} f{number} = parts_met<{fold.name}>"
-                        f"(w{number}, parts, ({fold.state}*)room{number});"
+                        f"const {reduction.state} f{number} = parts_met<{reduction.name}>"
+                        f"(w{number}, parts, ({reduction.state}*)room{number});"
                     )
                 else:
                     self.parts_of_row(code, number)
-                value = fold.delivered(code, f"f{number}", "length")
+                value = reduction.delivered(code, f"f{number}", "length")
                 for place, output in enumerate(self.graph.outputs, self.first):
                     if output == number:
                         code.add(f"if (threadIdx.x == 0) *q{place} = {value};")
         return "\n".join(code.lines)
 
     def parts_of_row(self, code: Statements, number: int) -> None:
-        """Add the fold of what the parts of one of many rows left."""
-        fold = self.folds[number]
-        parts_met(code, self.places.index, number, fold, ("threadIdx.x", "rows", "row"))
+        """Add the reduction of what the parts of one of many rows left."""
+        reduction = self.reductions[number]
+        parts_met(code, self.places.index, number, reduction, ("threadIdx.x", "rows", "row"))
         code.add("#pragma unroll")
         code.add(
             f"for (int mask = 1; mask < 32; mask *= 2) f{number} = "
-            f"met<{fold.name}>(f{number}, mask);"
+            f"met<{reduction.name}>(f{number}, mask);"
         )
         code.add(
-            f"f{number} = block<{fold.name}, {WHOLE_BLOCK // 32}>(f{number}, "
-            f"({fold.state}*)room{number});"
+            f"f{number} = block<{reduction.name}, {WHOLE_BLOCK // 32}>(f{number}, "
+            f"({reduction.state}*)room{number});"
         )

@@ -15,7 +15,7 @@ from alight._src.codegen.cuda.kernel_program import (
     Places,
     Step,
     around,
-    fold_length,
+    reduction_length,
     row_count,
     whole_text,
 )
@@ -32,7 +32,8 @@ template <typename T> __device__ __forceinline__ T before(T x, int far) {
   if constexpr (sizeof(T) < 4) return (T)__shfl_up_sync(0xffffffffu, (int)x, far);
   else return __shfl_up_sync(0xffffffffu, x, far);
 }
-// what comes before this thread's elements in the block, whose fold is x; all: the whole block's
+// what comes before this thread's elements in the block, whose reduction is x; all: the whole
+// block's
 template <typename F, int WARPS> __device__ __forceinline__ typename F::T ahead(
     typename F::T x, typename F::T* shared, typename F::T& all) {
   typedef typename F::T T;
@@ -75,7 +76,7 @@ class Scans:
         grid, shape = self.grid, self.places.shape
         _, values = self.places.numbers()
         rows = row_count(shape)
-        numbers = (rows, fold_length(shape), *values)
+        numbers = (rows, reduction_length(shape), *values)
         blocks = -(-rows // grid.block) if shape.columns else rows
         return (Step(ENTRY, around(blocks), grid.block, numbers),)
 

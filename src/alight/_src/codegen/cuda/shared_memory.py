@@ -1,4 +1,4 @@
-"""CUDA C of long folds of much arithmetic: what is read flows through shared memory.
+"""CUDA C of long reductions of much arithmetic: what is read flows through shared memory.
 
 Blocks stay and take parts of the one row in turn, a run for each warp. While a thread computes some
 steps of a run, the next ones, of its next run too, are on their way to places in shared memory that
@@ -14,8 +14,8 @@ from alight._src.codegen.cuda.kernel_program import (
     PACK,
     Step,
     around,
-    fold_length,
     power,
+    reduction_length,
     row_count,
 )
 from alight._src.codegen.cuda.reduction_steps import RUN, TREE
@@ -58,13 +58,13 @@ template <int LATER> __device__ __forceinline__ void arrived() {
 
 
 class Flow(Rows):
-    """The text of the folds of one long row."""
+    """The text of the reductions of one long row."""
 
     header = PACK + TREE + FETCH + _FLOW
 
     def suits(self) -> bool:
-        """Tell whether a group is one pass of folds over 32-bit operands that lie side by side, and
-        shared memory has room for what is on its way."""
+        """Tell whether a group is one pass of reductions over 32-bit operands that lie side by
+        side, and shared memory has room for what is on its way."""
         if len(self.phases.passes) != 2 or row_count(self.places.shape) != 1:
             return False
         visit, grid = self.phases.passes[0], self.grid
@@ -72,7 +72,7 @@ class Flow(Rows):
         reads = self.reads(visit)
         sizes = [self.graph.layouts[n].itemsize for n in reads]
         ring = grid.depth * grid.ahead * grid.block * _PACK * sum(sizes)
-        states = grid.block * sum([fold.state_bytes for fold in self.folds.values()])
+        states = grid.block * sum([reduction.state_bytes for reduction in self.reductions.values()])
         return (
             self.places.packed
             and self.sole(visit)
@@ -95,8 +95,9 @@ class Flow(Rows):
         return (Step(first.entry, blocks, first.threads, first.numbers), *others)
 
     def parts(self) -> tuple[int, int]:
-        """Return in how many parts the row is cut, and how many of them a thread folds in turn."""
-        parts = -(-fold_length(self.places.shape) // (RUN * self.warps))
+        """Return in how many parts the row is cut, and how many of them a thread reduces in
+        turn."""
+        parts = -(-reduction_length(self.places.shape) // (RUN * self.warps))
         return parts, power(-(-parts // WHOLE_BLOCK))
 
     def kernel(self) -> str:
@@ -128,12 +129,12 @@ class Flow(Rows):
         code.add("int round = 0;")
         rounds = block // warps
         with code.block(f"for (; start - {RUN} * warp < end; start += far)"):
-            for number in visit.folds:
-                code.add(f"{self.folds[number].state} f{number};")
+            for number in visit.reductions:
+                code.add(f"{self.reductions[number].state} f{number};")
             self.run(visit, "start")
             with code.block("if (threadIdx.x % 32 == 0)"):
-                for number in visit.folds:
-                    state = self.folds[number].state
+                for number in visit.reductions:
+                    state = self.reductions[number].state
                     code.add(f"(({state}*)room{number})[round * {warps} + warp] = f{number};")
             with code.block(f"if (++round == {rounds})"):
                 self.meet(visit, "start + far")
@@ -153,13 +154,14 @@ class Flow(Rows):
         code.add("sent();")
 
     def run(self, visit: Pass, start: str) -> None:
-        """Add what a warp does with its run of a part; behind the end there is nothing to fold."""
+        """Add what a warp does with its run of a part; behind the end there is nothing to
+        reduce."""
         code = self.code
-        for number in visit.folds:
-            fold = self.folds[number]
-            code.add(f"{fold.lanes}::S a{number}[4];")
+        for number in visit.reductions:
+            reduction = self.reductions[number]
+            code.add(f"{reduction.lanes}::S a{number}[4];")
             code.add("#pragma unroll")
-            code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {fold.lanes}::none();")
+            code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {reduction.lanes}::none();")
         code.add(f"const {self.places.index} begin = {start} + own;")
         code.add(f"bool seldom = {start} + {RUN} > end;")
         with code.block("if (!seldom)"):
@@ -173,11 +175,11 @@ class Flow(Rows):
             code.add(f"const {name}_made once = {name}({', '.join((*given, 'begin', 'end'))});")
             code.add("#pragma unroll")
             with code.block("for (int j = 0; j < 4; ++j)"):
-                for number in visit.folds:
+                for number in visit.reductions:
                     code.add(f"a{number}[j] = once.a{number}[j];")
-        for number in visit.folds:
-            fold = self.folds[number]
-            code.add(f"f{number} = run<{fold.name}, 32>(chunk<{fold.name}>(a{number}));")
+        for number in visit.reductions:
+            reduction = self.reductions[number]
+            code.add(f"f{number} = run<{reduction.name}, 32>(chunk<{reduction.name}>(a{number}));")
 
     def fetch(self, wanted: list[int], names: dict[int, str], begin: str, together: str) -> None:
         """Add the reads of some steps: of what has arrived, and of what is to come later."""
@@ -204,7 +206,7 @@ class Flow(Rows):
         self.bring(wanted, f"first / {ahead}", f"next + 16 * (first + {later} + i)")
 
     def meet(self, visit: Pass, after: str) -> None:
-        """Add what folds the runs of each part that lie in shared memory; the next part of this
+        """Add what reduces the runs of each part that lie in shared memory; the next part of this
         thread's warp would begin at ``after``."""
         code, warps = self.code, self.warps
         code.add("__syncthreads();")
@@ -214,16 +216,16 @@ class Flow(Rows):
                 f"const {self.places.index} part = "
                 f"({after} - {RUN} * warp - back * far) / {RUN * warps};"
             )
-            for number in visit.folds:
-                fold = self.folds[number]
+            for number in visit.reductions:
+                reduction = self.reductions[number]
                 code.add(
-                    f"{fold.state} s{number} = back > 0 ? (({fold.state}*)room{number})"
-                    f"[threadIdx.x] : {fold.name}::none();"
+                    f"{reduction.state} s{number} = back > 0 ? (({reduction.state}*)room{number})"
+                    f"[threadIdx.x] : {reduction.name}::none();"
                 )
                 code.add("#pragma unroll")
                 code.add(
                     f"for (int mask = 1; mask < {warps}; mask *= 2) "
-                    f"s{number} = met<{fold.name}>(s{number}, mask);"
+                    f"s{number} = met<{reduction.name}>(s{number}, mask);"
                 )
                 code.add(
                     f"if (back > 0 && threadIdx.x % {warps} == 0) w{number}[part] = s{number};"

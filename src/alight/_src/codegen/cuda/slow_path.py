@@ -37,7 +37,7 @@ class End:
 
 
 @dataclass(slots=True)
-class Told:
+class RareLaneTest:
     """The ends that a thread looks at for some steps of four elements, ``[i][j]`` of arrays."""
 
     ends: list[End] = field(default_factory=list)

@@ -1,9 +1,10 @@
-"""CUDA C of folds along short axes: a thread has some elements of the axis before them, each with
-all that is folded or made of it.
+"""CUDA C of reductions along short axes: a thread has some elements of the axis before them, each
+with all that is reduced or made of it.
 
 The short axes are written out as ``codegen.llvm.unrolled`` does it for the host, so the tree of a
-fold, and with it the bits, are the same. Threads side by side have elements side by side, so a warp
-reads and writes whole lines; a record, what one element has along the short axes, is read in packs.
+reduction, and with it the bits, are the same. Threads side by side have elements side by side, so a
+warp reads and writes whole lines; a record, what one element has along the short axes, is read in
+packs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a warp does with one run of a row, in CUDA C: reads, what is made of them, folds, writes.
+"""What a warp does with one run of a row, in CUDA C: reads, what is made of them, reduces, writes.
 
 Four threads have a chunk, each four elements side by side in every step. Values that are held stay
-in registers between the passes of ``codegen.common.phases``. Where a pass is folds alone of what
-lies side by side, a thread whose part of a run is not usual, or may end early, makes all of it
+in registers between the passes of ``codegen.common.phases``. Where a pass is reductions alone of
+what lies side by side, a thread whose part of a run is not usual, or may end early, makes all of it
 again in a function of its own: the loop that nearly all runs take has no branch, and needs what it
 read once.
 """
@@ -18,8 +18,8 @@ from alight._src.codegen.common.phases import Pass, phases
 from alight._src.codegen.common.source import Grid, Statements
 from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.kernel_program import Places
-from alight._src.codegen.cuda.reduction_steps import CudaFold
-from alight._src.codegen.cuda.slow_path import Told
+from alight._src.codegen.cuda.reduction_steps import CudaReduction
+from alight._src.codegen.cuda.slow_path import RareLaneTest
 from alight._src.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _clear(code: Statements, number: int, kind: str) -> None:
-    """Add that the four lanes of a fold are of nothing."""
+    """Add that the four lanes of a reduction are of nothing."""
     code.add("#pragma unroll")
     code.add(f"for (int j = 0; j < 4; ++j) a{number}[j] = {kind}::none();")
 
@@ -51,10 +51,10 @@ class Runs:
         self.graph = graph = group.graph
         self.first = places.first
         self.phases = phases(group)
-        self.folds = {
-            number: CudaFold(graph, graph.nodes[number - self.first], number)
+        self.reductions = {
+            number: CudaReduction(graph, graph.nodes[number - self.first], number)
             for visit in self.phases.passes
-            for number in visit.folds
+            for number in visit.reductions
         }
         self.outputs = {n: p for p, n in enumerate(graph.outputs, self.first)}
         self.cut = grid.cut
@@ -65,8 +65,8 @@ class Runs:
         self.ahead = grid.ahead
         self.whole = grid.whole
         self.way = Way.MENDED
-        self.told: Told | None = None
-        # turns whose folds meet at once, a warp of them; more are counted
+        self.told: RareLaneTest | None = None
+        # turns whose reductions meet at once, a warp of them; more are counted
         self.together = 1
         if self.warps > 1 and not grid.held:
             self.together = max(1, min(grid.turns, 32 // self.warps))
@@ -81,7 +81,9 @@ class Runs:
     def reads(self, visit: Pass) -> list[int]:
         """Return the wide values that a pass reads: inputs, and what was kept."""
         wanted = {o for n in visit.needed for o in self.graph.nodes[n - self.first].operands}
-        wanted.update(o for n in visit.folds for o in self.graph.nodes[n - self.first].operands)
+        wanted.update(
+            o for n in visit.reductions for o in self.graph.nodes[n - self.first].operands
+        )
         wanted.update(n for n in visit.written if n not in visit.needed)
         return sorted(
             n
@@ -112,12 +114,12 @@ class Runs:
     def run(self, visit: Pass, start: str) -> None:
         """Add what a warp does with one run of the row."""
         code, index = self.code, self.places.index
-        for number in visit.folds:
-            fold = self.folds[number]
-            code.add(f"{fold.lanes}::S a{number}[4];")
-            _clear(code, number, fold.lanes)
-            if fold.moments:
-                code.add(f"{fold.type} z{number}[{self.grid.steps}][4];")
+        for number in visit.reductions:
+            reduction = self.reductions[number]
+            code.add(f"{reduction.lanes}::S a{number}[4];")
+            _clear(code, number, reduction.lanes)
+            if reduction.moments:
+                code.add(f"{reduction.type} z{number}[{self.grid.steps}][4];")
         own = min(self.team, 32)
         code.add(
             f"const {index} place{code.count} = {start} + {CHUNK} * (t % {own} / 4) + 4 * (t % 4);"
@@ -131,20 +133,20 @@ class Runs:
             self.quickly(visit, start, begin)
         else:
             self.all_steps(visit, begin)
-        for number in visit.folds:
-            fold = self.folds[number]
-            if fold.moments:
+        for number in visit.reductions:
+            reduction = self.reductions[number]
+            if reduction.moments:
                 self.spread(number, start)
             else:
-                code.add(f"f{number} = chunk<{fold.name}>(a{number});")
-            code.add(f"f{number} = run<{fold.name}, {self.team}>(f{number});")
+                code.add(f"f{number} = chunk<{reduction.name}>(a{number});")
+            code.add(f"f{number} = run<{reduction.name}, {self.team}>(f{number});")
 
     def all_steps(self, visit: Pass, begin: str) -> None:
         """Add the steps of a run."""
         code, steps, ahead = self.code, self.grid.steps, self.ahead
-        written = self.grid.held or any(self.folds[n].moments for n in visit.folds)
+        written = self.grid.held or any(self.reductions[n].moments for n in visit.reductions)
         unroll = 1 if self.way is Way.SURE else steps if written else self.grid.unroll
-        told = self.told = Told() if self.way is Way.TOLD and self.grid.depth else None
+        told = self.told = RareLaneTest() if self.way is Way.TOLD and self.grid.depth else None
         before = len(code.lines)
         code.add(f"#pragma unroll {unroll // ahead or 1}")
         with code.block(f"for (int first = 0; first < {steps}; first += {ahead})"):
@@ -154,7 +156,7 @@ class Runs:
             code.lines[before:before] = [f"{'  ' * code.indent}{line}" for line in told.begun()]
             code.add(f"seldom |= {told.beyond()};")
 
-    # --- passes that are nothing but folds of inputs side by side
+    # --- passes that are nothing but reductions of inputs side by side
     def sole(self, visit: Pass) -> bool:
         """Tell whether a pass is that."""
         if self.grid.held or not self.single or visit.written:
@@ -162,8 +164,8 @@ class Runs:
         classes = self.places.shape.classes
         return (
             not visit.saved
-            and bool(visit.folds)
-            and not any(self.folds[n].moments for n in visit.folds)
+            and bool(visit.reductions)
+            and not any(self.reductions[n].moments for n in visit.reductions)
             and all(n < self.first and classes[n] == "c" for n in self.reads(visit))
         )
 
@@ -171,7 +173,7 @@ class Runs:
         """Add a run without branches, and what becomes of one that should have had some."""
         code = self.code
         reads = {n: f"y{n}[0][j]" for n in self.reads(visit)}
-        branchy = self.branchy(visit, reads, {}, {n: f"u{n}" for n in visit.folds})
+        branchy = self.branchy(visit, reads, {}, {n: f"u{n}" for n in visit.reductions})
         if self.whole and not branchy:
             self.all_steps(visit, begin)
             return
@@ -190,15 +192,15 @@ class Runs:
             code.add(f"const {name}_made once = {name}({', '.join((*given, begin, 'end'))});")
             code.add("#pragma unroll")
             with code.block("for (int j = 0; j < 4; ++j)"):
-                for number in visit.folds:
+                for number in visit.reductions:
                     code.add(f"a{number}[j] = once.a{number}[j];")
 
     def surely(self, visit: Pass) -> tuple[str, list[str]]:
-        """Return the name of a function that folds a thread's part of a run of any elements, as
+        """Return the name of a function that reduces a thread's part of a run of any elements, as
         far as the row goes, and its first arguments."""
         name = f"surely{len(self.apart)}"
         reads = self.reads(visit)
-        used = {o for n in (*visit.needed, *visit.folds) for o in self.operands(n)}
+        used = {o for n in (*visit.needed, *visit.reductions) for o in self.operands(n)}
         scalars = [n for n in self.known if n in used]
         index = self.places.index
         parameters = [f"const {self.word(n)}* q{n}" for n in reads]
@@ -212,13 +214,13 @@ class Runs:
         self.known = {n: f"i{n}" for n in scalars}
         code = self.code
         code.add(f"{name}_made r;")
-        for number in visit.folds:
-            fold = self.folds[number]
-            code.add(f"{fold.lanes}::S (&a{number})[4] = r.a{number};")
-            _clear(code, number, fold.lanes)
+        for number in visit.reductions:
+            reduction = self.reductions[number]
+            code.add(f"{reduction.lanes}::S (&a{number})[4] = r.a{number};")
+            _clear(code, number, reduction.lanes)
         self.all_steps(visit, "begin")
         self.code, self.known, self.ahead, self.way = kept
-        fields = [f"{self.folds[n].lanes}::S a{n}[4];" for n in visit.folds]
+        fields = [f"{self.reductions[n].lanes}::S a{n}[4];" for n in visit.reductions]
         self.put_apart(name, fields, parameters, code)
         return name, given
 
@@ -265,8 +267,8 @@ class Runs:
             stored += [n for n in visit.saved if n not in stored]
         for number in stored:
             code.add(f"{self.word(number)} x{number}[{self.ahead}][4];")
-        for number in visit.folds:
-            code.add(f"{self.folds[number].type} u{number}[{self.ahead}][4];")
+        for number in visit.reductions:
+            code.add(f"{self.reductions[number].type} u{number}[{self.ahead}][4];")
         self.elements(visit, names, stored, begin)
         with self.each(begin):
             offsets = places.along(code, "e") if self.single else []
@@ -274,8 +276,8 @@ class Runs:
                 self.scatter(number, offsets, together)
             code.add("#pragma unroll")
             with code.block("for (int j = 0; j < 4; ++j)"):
-                for number in visit.folds:
-                    self.fold(number)
+                for number in visit.reductions:
+                    self.reduction(number)
 
     def fetch(self, wanted: list[int], names: dict[int, str], begin: str, together: str) -> None:
         """Add the reads of some steps, before the first of them is computed."""
@@ -334,7 +336,7 @@ class Runs:
         targets = {n: f"x{n}[i][j]" for n in stored}
         targets |= {n: f"{self.arrays[n]}[k][j]" for n in held if n not in targets}
         self.filled.update(self.arrays[n] for n in held)
-        made = {n: f"u{n}[i][j]" for n in visit.folds}
+        made = {n: f"u{n}[i][j]" for n in visit.reductions}
         reads = {n: f"{name}[j]" for n, name in names.items()}
         branchy = self.branchy(visit, reads, targets, made)
         if branchy and self.way is not Way.SURE:
@@ -360,7 +362,7 @@ class Runs:
             code.lines[before:before] = [f"{'  ' * code.indent}{line}" for line in arrays]
         if not branchy or self.way is Way.TOLD:
             return
-        used = {o for n in (*visit.needed, *visit.folds) for o in self.operands(n)}
+        used = {o for n in (*visit.needed, *visit.reductions) for o in self.operands(n)}
         given = {n: t for n, t in {**self.known, **reads}.items() if n in used}
         name = self.again(visit, given, reads, targets, made)
         head = "if (seldom)" if self.way is Way.MENDED else ""
@@ -419,7 +421,7 @@ class Runs:
             word = self.word(n) if n in reads else CUDA.type_of(dtype)
             parameters.append(f"const {word} i{n}")
         fields = [f"{self.word(n)} t{n};" for n in targets]
-        fields += [f"{self.folds[n].type} f{n};" for n in made]
+        fields += [f"{self.reductions[n].type} f{n};" for n in made]
         self.put_apart(name, fields, parameters, code)
         return name
 
@@ -432,7 +434,7 @@ class Runs:
         made: dict[int, str],
     ) -> None:
         """Add what is made of one element, of what was read, into wide targets and values to
-        fold."""
+        reduce."""
         known = dict(self.known)
         for number, text in reads.items():
             if self.graph.layouts[number].dtype == bool:
@@ -443,28 +445,28 @@ class Runs:
         for number, target in targets.items():
             code.add(f"{target} = {known[number]};")
         for number, target in made.items():
-            fold = self.folds[number]
-            value = fold.made(code, [known[o] for o in fold.node.operands])
+            reduction = self.reductions[number]
+            value = reduction.made(code, [known[o] for o in reduction.node.operands])
             code.add(f"{target} = {value};")
 
-    def fold(self, number: int) -> None:
-        """Add the fold of one of four elements."""
-        code, fold = self.code, self.folds[number]
+    def reduction(self, number: int) -> None:
+        """Add the reduction of one of four elements."""
+        code, reduction = self.code, self.reductions[number]
         value, ends = f"u{number}[i][j]", "e + j < end"
         if self.whole:
             ends = "true"
-        if fold.argument:
-            state = f"{fold.state}{{{value}, {ends} ? (long long)(e + j) : -1ll}}"
-        elif fold.moments:
+        if reduction.argument:
+            state = f"{reduction.state}{{{value}, {ends} ? (long long)(e + j) : -1ll}}"
+        elif reduction.moments:
             code.add(f"z{number}[k][j] = {value} - pivot{number};")
-            state = f"({ends} ? z{number}[k][j] : {fold.plain}::none())"
+            state = f"({ends} ? z{number}[k][j] : {reduction.plain}::none())"
         else:
-            state = f"({ends} ? {value} : {fold.plain}::none())"
-        code.add(f"a{number}[j] = {fold.lanes}::pair(a{number}[j], {state});")
+            state = f"({ends} ? {value} : {reduction.plain}::none())"
+        code.add(f"a{number}[j] = {reduction.lanes}::pair(a{number}[j], {state});")
 
     def spread(self, number: int, start: str) -> None:
         """Add the moments of a chunk: of its elements' distances from their mean."""
-        code, fold = self.code, self.folds[number]
+        code, reduction = self.code, self.reductions[number]
         own = min(self.team, 32)
         with code.block(""):
             code.add(f"const auto from = {start} + {CHUNK} * (t % {own} / 4);")
@@ -472,23 +474,23 @@ class Runs:
                 f"const int some = from + {CHUNK} <= end ? {CHUNK} : from < end ? (int)(end - from)"
                 " : 0;"
             )
-            code.add(f"const {fold.type} total = chunk<{fold.plain}>(a{number});")
+            code.add(f"const {reduction.type} total = chunk<{reduction.plain}>(a{number});")
             code.add(
-                f"const {fold.type} mean = some == {CHUNK} ? total * ({fold.type})(1.0 / {CHUNK}) "
-                f": total / ({fold.type})some;"
+                f"const {reduction.type} mean = some == {CHUNK} "
+                f"? total * ({reduction.type})(1.0 / {CHUNK}) : total / ({reduction.type})some;"
             )
-            _clear(code, number, fold.plain)
+            _clear(code, number, reduction.plain)
             code.add("#pragma unroll")
             with code.block(f"for (int k = 0; k < {self.grid.steps}; ++k)"):
                 code.add("#pragma unroll")
                 with code.block("for (int j = 0; j < 4; ++j)"):
-                    code.add(f"const {fold.type} away = z{number}[k][j] - mean;")
+                    code.add(f"const {reduction.type} away = z{number}[k][j] - mean;")
                     code.add(
                         f"if (16 * k + 4 * (t % 4) + j < some) a{number}[j] = "
-                        f"{fold.plain}::pair(a{number}[j], away * away);"
+                        f"{reduction.plain}::pair(a{number}[j], away * away);"
                     )
-            code.add(f"const {fold.type} squares = chunk<{fold.plain}>(a{number});")
+            code.add(f"const {reduction.type} squares = chunk<{reduction.plain}>(a{number});")
             code.add(
-                f"if (some) f{number} = {{({fold.type})some, total, squares}}; "
-                f"else f{number} = {fold.name}::none();"
+                f"if (some) f{number} = {{({reduction.type})some, total, squares}}; "
+                f"else f{number} = {reduction.name}::none();"
             )

@@ -1,10 +1,10 @@
-"""Folding columns side by side: a tile of them, row after row, by the same tree as a row folds.
+"""Reducing columns side by side: a tile of them, row after row, by the same tree as a row reduces.
 
 The functions take ``(ptr data, i64 pitch, i64 rows, i64 width, ptr state, i64 seen)``: rows of
-``width`` columns, ``pitch`` bytes apart, of which ``seen`` were folded before. All calls but the
-last are of a multiple of CHUNK rows where the fold rounds, and then of CHUNK at a time.
+``width`` columns, ``pitch`` bytes apart, of which ``seen`` were reduced before. All calls but the
+last are of a multiple of CHUNK rows where the reduction rounds, and then of CHUNK at a time.
 
-States are rows of ``tile`` columns. *Sums*: the levels of the counter. *Exact* folds: one row.
+States are rows of ``tile`` columns. *Sums*: the levels of the counter. *Exact* reductions: one row.
 *Arguments*: the best, then their rows. *Moments*: sums and squared deviations level by level, then
 those of a chunk that was not full, then the first element, from which all distances are taken.
 """
@@ -28,59 +28,64 @@ from alight._src.codegen.llvm.moments import push_moment_rows, total_moment_rows
 from alight._src.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
-    from alight._src.codegen.llvm.combine import Fold
+    from alight._src.codegen.llvm.combine import Reduction
     from alight._src.codegen.llvm.expressions import Module
 
-# Columns of a tile. Where folds keep a row of state, 1024 float64 are 8 KiB, a quarter of the
+# Columns of a tile. Where reductions keep a row of state, 1024 float64 are 8 KiB, a quarter of the
 # smallest L1 in use. Sums keep LEVELS rows on the stack of a thread, which may be 512 KiB: a third
 # of it. CHUNK rows made in a buffer are 64 KiB of the L2. Wider is faster: on one Xeon sums of 4096
 # rows of 1024 float64 took 2.0, 1.6, 1.5 and 1.2 ms with 64, 128, 256 and 512 columns.
 EXACT_TILE, SUM_TILE, MADE_TILE = 1024, 512, 64
 
-# (address of a row, column) → the element there, in the fold's dtype
+# (address of a row, column) → the element there, in the reduction's dtype
 Load = Callable[[str, str], str]
 
 
-def tile_of(folds: Sequence[Fold], direct: bool) -> int:
-    """Return how many columns of some folds are folded side by side."""
+def tile_of(reductions: Sequence[Reduction], direct: bool) -> int:
+    """Return how many columns of some reductions are reduced side by side."""
     if not direct:
         return MADE_TILE
-    rows = sum(0 if f.exact or f.argument else 2 if f.moments else 1 for f in folds)
+    rows = sum(0 if f.exact or f.argument else 2 if f.moments else 1 for f in reductions)
     return EXACT_TILE if not rows else SUM_TILE // (1 << (rows - 1).bit_length())
 
 
 class Column:
-    """The state of one fold of a tile on the stack of a kernel, and the calls that change it."""
+    """The state of one reduction of a tile on the stack of a kernel, and the calls that change
+    it."""
 
-    def __init__(self, code: Code, fold: Fold, direct: bool, tile: int, state: str = "") -> None:
+    def __init__(
+        self, code: Code, reduction: Reduction, direct: bool, tile: int, state: str = ""
+    ) -> None:
         self.code = code
-        self.fold = fold
+        self.reduction = reduction
         self.tile = tile
         self.direct = direct
-        self.dtype = fold.source if direct else fold.dtype
-        self.seen = code.alloca("i64")  # rows folded so far
-        one = memory_type(fold.dtype)
-        rows = 1 if fold.argument or fold.exact else LEVELS
-        if fold.moments:
+        self.dtype = reduction.source if direct else reduction.dtype
+        self.seen = code.alloca("i64")  # rows reduced so far
+        one = memory_type(reduction.dtype)
+        rows = 1 if reduction.argument or reduction.exact else LEVELS
+        if reduction.moments:
             rows = 2 * LEVELS + 3
         if state:
             self.state = state
-        elif fold.argument:
+        elif reduction.argument:
             self.state = code.alloca(f"{{ [{tile} x i64], [{tile} x {one}] }}")
         else:
             self.state = code.alloca(f"[{rows * tile} x {one}]")
 
     def begin(self, width: str) -> None:
         """Set the state to that of no rows."""
-        code, fold = self.code, self.fold
+        code, reduction = self.code, self.reduction
         code.do(f"store i64 0, ptr {self.seen}")
-        if fold.exact and not fold.argument:
+        if reduction.exact and not reduction.argument:
             with code.loop(width, parallel=True, brief=True) as j:
-                value = literal(fold.identity, fold.dtype)
-                code.store(value, code.at(self.state, j, fold.dtype), fold.dtype, parallel=True)
+                value = literal(reduction.identity, reduction.dtype)
+                code.store(
+                    value, code.at(self.state, j, reduction.dtype), reduction.dtype, parallel=True
+                )
 
     def take(self, data: str, pitch: str, rows: str, width: str) -> None:
-        """Fold in more rows."""
+        """Reduce in more rows."""
         code = self.code
         seen = code.emit(f"load i64, ptr {self.seen}")
         given = f"ptr {data}, i64 {pitch}, i64 {rows}, i64 {width}, ptr {self.state}, i64 {seen}"
@@ -88,37 +93,37 @@ class Column:
         code.do(f"store i64 {code.emit(f'add i64 {seen}, {rows}')}, ptr {self.seen}")
 
     def finish(self, width: str) -> None:
-        """Fold what the counter holds."""
-        code, fold = self.code, self.fold
-        if not fold.argument and (fold.moments or not fold.exact):
-            name = _total(code.module, fold, self.tile)
+        """Reduce what the counter holds."""
+        code, reduction = self.code, self.reduction
+        if not reduction.argument and (reduction.moments or not reduction.exact):
+            name = _total(code.module, reduction, self.tile)
             seen = code.emit(f"load i64, ptr {self.seen}")
             code.do(f"call void @{name}(ptr {self.state}, i64 {seen}, i64 {width})")
 
     def result(self, j: str, count: str) -> str:
         """Return the result of a column, in its own dtype, once finished."""
-        code, fold = self.code, self.fold
-        if fold.argument:
+        code, reduction = self.code, self.reduction
+        if reduction.argument:
             row = code.load(code.at(self.state, j, "int64"), "int64", parallel=True)
-            return code.cast(row, "int64", fold.result)
-        folded = code.load(code.at(self.state, j, fold.dtype), fold.dtype, parallel=True)
-        return fold.finished(code, folded, count)
+            return code.cast(row, "int64", reduction.result)
+        reduced = code.load(code.at(self.state, j, reduction.dtype), reduction.dtype, parallel=True)
+        return reduction.finished(code, reduced, count)
 
     def _function(self) -> str:
-        fold, module = self.fold, self.code.module
-        if fold.argument:
-            make, kind = _argument, f"best{fold.node.op.name}"
-        elif fold.moments:
+        reduction, module = self.reduction, self.code.module
+        if reduction.argument:
+            make, kind = _argument, f"best{reduction.node.op.name}"
+        elif reduction.moments:
             make, kind = _moments, "moments"
-        elif fold.exact:
+        elif reduction.exact:
             make, kind = _exact, "exact"
         else:
             make, kind = _sum, "tree"
-        body = fold.element_key if self.direct else fold.dtype
-        name = f"columns{self.tile}.{kind}.{fold.stem}.{body}"
+        body = reduction.element_key if self.direct else reduction.dtype
+        name = f"columns{self.tile}.{kind}.{reduction.stem}.{body}"
         if name not in module.shared:
             code = Code(module)
-            make(code, fold, self._load(code), self.tile)
+            make(code, reduction, self._load(code), self.tile)
             code.do("ret void")
             given = "ptr noalias readonly %data, i64 %pitch, i64 %rows, i64 %width"
             signature = f"internal void @{name}({given}, ptr noalias %state, i64 %seen)"
@@ -129,20 +134,21 @@ class Column:
         def load(row: str, j: str) -> str:
             value = code.load(code.at(row, j, self.dtype), self.dtype, parallel=True)
             if self.direct:
-                (value,) = code.evaluate(self.fold.element, [value])
+                (value,) = code.evaluate(self.reduction.element, [value])
             return value
 
         return load
 
 
 def push_rows(column: Column, values: str, before: str, width: str) -> None:
-    """Fold in partial folds of as many rows each, one for each column, after so many others."""
-    code, fold, tile = column.code, column.fold, column.tile
-    if fold.exact:
-        combine_rows(code, fold, values, column.state, column.state, width)
+    """Reduce in partial reductions of as many rows each, one for each column, after so many
+    others."""
+    code, reduction, tile = column.code, column.reduction, column.tile
+    if reduction.exact:
+        combine_rows(code, reduction, values, column.state, column.state, width)
         return
     code.do(f"store i64 {before}, ptr {column.seen}")
-    name = push_function(code.module, fold, tile)
+    name = push_function(code.module, reduction, tile)
     given = f"ptr {values}, ptr {column.state}, ptr {column.seen}, i64 {width}"
     code.do(f"call void @{name}({given})")
 
@@ -152,7 +158,7 @@ def _row(code: Code, index: str) -> str:
     return code.offset("%data", code.emit(f"mul nsw i64 {index}, %pitch"))
 
 
-def _exact(code: Code, fold: Fold, load: Load, tile: int) -> None:
+def _exact(code: Code, reduction: Reduction, load: Load, tile: int) -> None:
     # four rows at a time, so that a row of state is loaded and stored a quarter as often
     four = code.emit("and i64 %rows, -4")
 
@@ -161,11 +167,11 @@ def _exact(code: Code, fold: Fold, load: Load, tile: int) -> None:
             _row(code, code.emit(f"add i64 {first}, {r}") if r else first) for r in range(rows)
         ]
         with code.loop("%width", parallel=True, brief=True) as j:
-            cell = code.at("%state", j, fold.dtype)
-            value = code.load(cell, fold.dtype, parallel=True)
+            cell = code.at("%state", j, reduction.dtype)
+            value = code.load(cell, reduction.dtype, parallel=True)
             for place in places:
-                value = fold.combined(code, load(place, j), value)
-            code.store(value, cell, fold.dtype, parallel=True)
+                value = reduction.combined(code, load(place, j), value)
+            code.store(value, cell, reduction.dtype, parallel=True)
 
     with code.when(code.emit(f"icmp sgt i64 {four}, 0")), code.loop(four, step=4) as row:
         take(row, 4)
@@ -174,102 +180,104 @@ def _exact(code: Code, fold: Fold, load: Load, tile: int) -> None:
         take(code.emit(f"add i64 {four}, {row}"), 1)
 
 
-def _argument(code: Code, fold: Fold, load: Load, tile: int) -> None:
-    one = register_type(fold.dtype)
+def _argument(code: Code, reduction: Reduction, load: Load, tile: int) -> None:
+    one = register_type(reduction.dtype)
     values = code.offset("%state", str(8 * tile))
     with code.loop("%rows") as row:
         place = _row(code, row)
         number = code.emit(f"add i64 %seen, {row}")
         first = code.emit(f"icmp eq i64 {number}, 0")
         with code.loop("%width", parallel=True, brief=True) as j:
-            cell, at = code.at(values, j, fold.dtype), code.at("%state", j, "int64")
+            cell, at = code.at(values, j, reduction.dtype), code.at("%state", j, "int64")
             value = load(place, j)
-            best = code.load(cell, fold.dtype, parallel=True)
+            best = code.load(cell, reduction.dtype, parallel=True)
             index = code.load(at, "int64", parallel=True)
-            (better,) = code.evaluate(fold.better, [value, best])
+            (better,) = code.evaluate(reduction.better, [value, best])
             take = code.emit(f"select i1 {first}, i1 true, i1 {better}")
             best = code.emit(f"select i1 {take}, {one} {value}, {one} {best}")
             index = code.emit(f"select i1 {take}, i64 {number}, i64 {index}")
-            code.store(best, cell, fold.dtype, parallel=True)
+            code.store(best, cell, reduction.dtype, parallel=True)
             code.store(index, at, "int64", parallel=True)
 
 
-# --- folds that round
-def _sum(code: Code, fold: Fold, load: Load, tile: int) -> None:
-    chunk = code.alloca(f"[{tile} x {memory_type(fold.dtype)}]")
-    _chunk(code, fold, load, tile, chunk)
+# --- reductions that round
+def _sum(code: Code, reduction: Reduction, load: Load, tile: int) -> None:
+    chunk = code.alloca(f"[{tile} x {memory_type(reduction.dtype)}]")
+    _chunk(code, reduction, load, tile, chunk)
     chunks = code.alloca("i64")
     code.do(f"store i64 {code.emit(f'lshr i64 %seen, {CHUNK_BITS}')}, ptr {chunks}")
-    push = push_function(code.module, fold, tile)
+    push = push_function(code.module, reduction, tile)
     code.do(f"call void @{push}(ptr {chunk}, ptr %state, ptr {chunks}, i64 %width)")
 
 
-def _chunk(code: Code, fold: Fold, load: Load, tile: int, target: str) -> None:
-    """Write the fold of each column of one chunk."""
-    lanes = code.alloca(f"[{LANES * tile} x {memory_type(fold.dtype)}]")
+def _chunk(code: Code, reduction: Reduction, load: Load, tile: int, target: str) -> None:
+    """Write the reduction of each column of one chunk."""
+    lanes = code.alloca(f"[{LANES * tile} x {memory_type(reduction.dtype)}]")
     some = code.emit(f"icmp slt i64 %rows, {LANES}")
     used = code.emit(f"select i1 {some}, i64 %rows, i64 {LANES}")
-    full, part, done = code.label("full"), code.label("part"), code.label("folded")
+    full, part, done = code.label("full"), code.label("part"), code.label("reduced")
     code.do(f"br i1 {code.emit(f'icmp eq i64 %rows, {CHUNK}')}, label %{full}, label %{part}")
     code.start(full)
-    _full_chunk(code, fold, load, lanes, tile)
+    _full_chunk(code, reduction, load, lanes, tile)
     code.do(f"br label %{done}")
     code.start(part)
-    _part_chunk(code, fold, load, lanes, tile, used)
+    _part_chunk(code, reduction, load, lanes, tile, used)
     code.do(f"br label %{done}")
     code.start(done)
-    name = _lanes_function(code.module, fold, tile)
+    name = _lanes_function(code.module, reduction, tile)
     code.do(f"call void @{name}(ptr {lanes}, i64 {used}, i64 %width)")
     with code.loop("%width", parallel=True, brief=True) as j:
-        value = code.load(code.at(lanes, j, fold.dtype), fold.dtype, parallel=True)
-        code.store(value, code.at(target, j, fold.dtype), fold.dtype, parallel=True)
+        value = code.load(code.at(lanes, j, reduction.dtype), reduction.dtype, parallel=True)
+        code.store(value, code.at(target, j, reduction.dtype), reduction.dtype, parallel=True)
 
 
-def _full_chunk(code: Code, fold: Fold, load: Load, lanes: str, tile: int) -> None:
-    """Write the folds of the lanes of a full chunk."""
-    # Each lane is folded in registers, one lane after another as they lie in memory: eight runs of
+def _full_chunk(code: Code, reduction: Reduction, load: Load, lanes: str, tile: int) -> None:
+    """Write the reductions of the lanes of a full chunk."""
+    # Each lane is reduced in registers, one lane after another as they lie in memory: eight runs of
     # rows side by side, as prefetchers like it. Lanes in the order in which they meet are no runs:
     # sums of 32768 rows of 64, 128 and 256 float64 then took 0.65, 2.2 and 3.8 ms, for 0.35, 1.3
-    # and 2.6 (1 thread, EPYC). Two runs at a time, or one, need what they folded read again: 0.64,
+    # and 2.6 (1 thread, EPYC). Two runs at a time, or one, need what they reduced read again: 0.64,
     # 1.9 and 2.9, or 1.5, 2.9 and 5.3.
     with code.loop(str(LANES)) as lane:
         rows = [
             _row(code, code.emit(f"add i64 {lane}, {LANES * step}"))
             for step in range(CHUNK // LANES)
         ]
-        cells = stack_row(code, fold, lanes, lane, tile)
+        cells = stack_row(code, reduction, lanes, lane, tile)
         with code.loop("%width", parallel=True, brief=True) as j:
             value = load(rows[0], j)
             for row in rows[1:]:
-                value = fold.combined(code, load(row, j), value)
-            code.store(value, code.at(cells, j, fold.dtype), fold.dtype, parallel=True)
+                value = reduction.combined(code, load(row, j), value)
+            code.store(value, code.at(cells, j, reduction.dtype), reduction.dtype, parallel=True)
 
 
-def _part_chunk(code: Code, fold: Fold, load: Load, lanes: str, tile: int, used: str) -> None:
-    """Write the folds of the lanes of what is no full chunk, ``used`` of them."""
+def _part_chunk(
+    code: Code, reduction: Reduction, load: Load, lanes: str, tile: int, used: str
+) -> None:
+    """Write the reductions of the lanes of what is no full chunk, ``used`` of them."""
 
-    # Up to four rows of a lane are folded in registers. One by one, what all lanes hold went to the
-    # L2 and back with each row: sums of 64, 100 and 127 rows of 4 M float64 took 3.3, 3.1 and 3.2
-    # ms, and 2.3, 2.4 and 2.2 so; of 33 3.4 and 3.0, half as long in float32 (1 thread, EPYC).
+    # Up to four rows of a lane are reduced in registers. One by one, what all lanes hold went to
+    # the L2 and back with each row: sums of 64, 100 and 127 rows of 4 M float64 took 3.3, 3.1 and
+    # 3.2 ms, and 2.3, 2.4 and 2.2 so; of 33 3.4 and 3.0, half as long in float32 (1 thread, EPYC).
     def take(first: str, rows: int, cells: str, begun: bool) -> None:
         places = [
             _row(code, code.emit(f"add i64 {first}, {LANES * step}") if step else first)
             for step in range(rows)
         ]
         with code.loop("%width", parallel=True, brief=True) as j:
-            cell = code.at(cells, j, fold.dtype)
-            value = code.load(cell, fold.dtype, parallel=True) if begun else None
+            cell = code.at(cells, j, reduction.dtype)
+            value = code.load(cell, reduction.dtype, parallel=True) if begun else None
             for place in places:
                 one = load(place, j)
-                value = one if value is None else fold.combined(code, one, value)
+                value = one if value is None else reduction.combined(code, one, value)
             assert value is not None
-            code.store(value, cell, fold.dtype, parallel=True)
+            code.store(value, cell, reduction.dtype, parallel=True)
 
     def times(count: str) -> str:
         return code.emit(f"mul i64 {count}, {LANES}")
 
     with code.loop(used) as lane:
-        cells = stack_row(code, fold, lanes, lane, tile)
+        cells = stack_row(code, reduction, lanes, lane, tile)
         behind = code.emit(f"sub i64 %rows, {lane}")
         rows = code.emit(f"udiv i64 {code.emit(f'add i64 {behind}, {LANES - 1}')}, {LANES}")
         taken = code.emit(f"select i1 {code.emit(f'icmp uge i64 {rows}, 2')}, i64 2, i64 1")
@@ -286,10 +294,10 @@ def _part_chunk(code: Code, fold: Fold, load: Load, lanes: str, tile: int, used:
                 take(code.emit(f"add i64 {first}, {times(before)}"), count, cells, begun=True)
 
 
-def _lanes_function(module: Module, fold: Fold, tile: int) -> str:
-    """Return the function that folds the lanes of a tile pairwise into the first: ``(ptr lanes, i64
-    used, i64 width)``. Lanes past ``used`` were never written and are left out."""
-    name = f"lanes{tile}.{fold.stem}"
+def _lanes_function(module: Module, reduction: Reduction, tile: int) -> str:
+    """Return the function that reduces the lanes of a tile pairwise into the first: ``(ptr lanes,
+    i64 used, i64 width)``. Lanes past ``used`` were never written and are left out."""
+    name = f"lanes{tile}.{reduction.stem}"
     if name not in module.shared:
         code = Code(module)
         cell = code.alloca("i64")
@@ -305,9 +313,9 @@ def _lanes_function(module: Module, fold: Fold, tile: int) -> str:
                 code.loop(pairs) as lane,
             ):
                 other = code.emit(f"add i64 {lane}, {half}")
-                target = stack_row(code, fold, "%lanes", lane, tile)
-                source = stack_row(code, fold, "%lanes", other, tile)
-                combine_rows(code, fold, target, source, target, "%width")
+                target = stack_row(code, reduction, "%lanes", lane, tile)
+                source = stack_row(code, reduction, "%lanes", other, tile)
+                combine_rows(code, reduction, target, source, target, "%width")
             code.do(f"store i64 {code.emit(f'lshr i64 {half}, 1')}, ptr {cell}")
         code.do("ret void")
         signature = f"internal void @{name}(ptr noalias %lanes, i64 %used, i64 %width)"
@@ -315,29 +323,29 @@ def _lanes_function(module: Module, fold: Fold, tile: int) -> str:
     return name
 
 
-def _total(module: Module, fold: Fold, tile: int) -> str:
-    """Return the function that leaves the fold of all rows in row 0 of the state: ``(ptr state, i64
-    seen, i64 width)``; of moments, the squared deviations."""
-    name = f"total{tile}.{'moments.' if fold.moments else ''}{fold.stem}"
+def _total(module: Module, reduction: Reduction, tile: int) -> str:
+    """Return the function that leaves the reduction of all rows in row 0 of the state: ``(ptr
+    state, i64 seen, i64 width)``; of moments, the squared deviations."""
+    name = f"total{tile}.{'moments.' if reduction.moments else ''}{reduction.stem}"
     if name not in module.shared:
         code = Code(module)
-        if fold.moments:
-            total_moment_rows(code, fold, tile)
+        if reduction.moments:
+            total_moment_rows(code, reduction, tile)
         else:
-            _total_sum(code, fold, tile)
+            _total_sum(code, reduction, tile)
         code.do("ret void")
         signature = f"internal void @{name}(ptr noalias %state, i64 %seen, i64 %width)"
         module.share(name, code.function(signature, "#3"))
     return name
 
 
-def _total_sum(code: Code, fold: Fold, tile: int) -> None:
+def _total_sum(code: Code, reduction: Reduction, tile: int) -> None:
     with (
         code.when(code.emit("icmp eq i64 %seen, 0")),
         code.loop("%width", parallel=True, brief=True) as j,
     ):
-        value = literal(fold.identity, fold.dtype)
-        code.store(value, code.at("%state", j, fold.dtype), fold.dtype, parallel=True)
+        value = literal(reduction.identity, reduction.dtype)
+        code.store(value, code.at("%state", j, reduction.dtype), reduction.dtype, parallel=True)
     chunks = code.emit(f"add i64 %seen, {CHUNK - 1}")
     chunks = code.emit(f"lshr i64 {chunks}, {CHUNK_BITS}")
     top = code.alloca("i64")
@@ -347,13 +355,13 @@ def _total_sum(code: Code, fold: Fold, tile: int) -> None:
         proceed(code.emit(f"icmp ugt i64 {level}, 1"))
         upper = code.emit(f"sub i64 {level}, 1")
         code.do(f"store i64 {upper}, ptr {top}")
-        source = stack_row(code, fold, "%state", upper, tile)
-        target = stack_row(code, fold, "%state", code.emit(f"sub i64 {level}, 2"), tile)
-        combine_rows(code, fold, target, source, target, "%width")
+        source = stack_row(code, reduction, "%state", upper, tile)
+        target = stack_row(code, reduction, "%state", code.emit(f"sub i64 {level}, 2"), tile)
+        combine_rows(code, reduction, target, source, target, "%width")
 
 
-def _moments(code: Code, fold: Fold, load: Load, tile: int) -> None:
-    dtype, one = fold.dtype, register_type(fold.dtype)
+def _moments(code: Code, reduction: Reduction, load: Load, tile: int) -> None:
+    dtype, one = reduction.dtype, register_type(reduction.dtype)
     row = f"[{tile} x {memory_type(dtype)}]"
     sums, squares, means = code.alloca(row), code.alloca(row), code.alloca(row)
     pivots = code.at("%state", str((2 * LEVELS + 2) * tile), dtype)
@@ -361,14 +369,14 @@ def _moments(code: Code, fold: Fold, load: Load, tile: int) -> None:
         code.when(code.emit("icmp eq i64 %seen, 0")),
         code.loop("%width", parallel=True, brief=True) as j,
     ):
-        (origin,) = code.evaluate(fold.origin, [load("%data", j)])
+        (origin,) = code.evaluate(reduction.origin, [load("%data", j)])
         code.store(origin, code.at(pivots, j, dtype), dtype, parallel=True)
 
     def distance(place: str, j: str) -> str:
         pivot = code.load(code.at(pivots, j, dtype), dtype, parallel=True)
         return code.emit(f"fsub {one} {load(place, j)}, {pivot}")
 
-    _chunk(code, fold, distance, tile, sums)
+    _chunk(code, reduction, distance, tile, sums)
     count = code.emit(f"uitofp i64 %rows to {one}")
     with code.loop("%width", parallel=True, brief=True) as j:
         total = code.load(code.at(sums, j, dtype), dtype, parallel=True)
@@ -380,11 +388,11 @@ def _moments(code: Code, fold: Fold, load: Load, tile: int) -> None:
         away = code.emit(f"fsub {one} {distance(place, j)}, {mean}")
         return code.emit(f"fmul {one} {away}, {away}")
 
-    _chunk(code, fold, deviation, tile, squares)
+    _chunk(code, reduction, deviation, tile, squares)
     levels = code.at("%state", str(LEVELS * tile), dtype)
     full = code.emit(f"icmp eq i64 %rows, {CHUNK}")
     with code.when(full):
-        push_moment_rows(code, fold, tile, (sums, squares), levels)
+        push_moment_rows(code, reduction, tile, (sums, squares), levels)
     with code.when(code.emit(f"xor i1 {full}, true")):
         rest = code.at("%state", str(2 * LEVELS * tile), dtype)
         for source, target in ((sums, rest), (squares, code.at(rest, str(tile), dtype))):

@@ -1,9 +1,10 @@
-"""How one reduction folds: what each element becomes, how two are combined, where partial folds are
-kept.
+"""How one reduction reduces: what each element becomes, how two are combined, where partial
+reductions are kept.
 
 The tree depends on the number of elements alone, so the same values give the same bits in any
-memory layout and with any vector width: runs of CHUNK elements, in each LANES interleaved folds
-that then meet pairwise, and the runs meet pairwise as the carries of a binary counter do.
+memory layout and with any vector width: runs of CHUNK elements, in each LANES interleaved
+reductions that then meet pairwise, and the runs meet pairwise as the carries of a binary counter
+do.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from alight._src.ir.body import Expr
     from alight._src.ir.graph import Graph, Node
 
-# A binary counter of this many bits counts the chunks of 2**47 elements: they take days to fold.
+# A binary counter of this many bits counts the chunks of 2**47 elements: they take days to reduce.
 LEVELS = 40
 CHUNK_BITS = CHUNK.bit_length() - 1
 
@@ -36,7 +37,7 @@ _BETTER = {
 }
 
 
-class Fold:
+class Reduction:
     """One reduction of a group, for code that is being written."""
 
     def __init__(self, graph: Graph, node: Node) -> None:
@@ -50,7 +51,7 @@ class Fold:
         self.origin: tuple[Expr, ...] = ()
         self.moments = op.combine == MOMENTS
         self.dtype = source if self.argument else result
-        if self.dtype == "float16":  # NumPy, too, folds half floats as single ones
+        if self.dtype == "float16":  # NumPy, too, reductions half floats as single ones
             self.dtype = "float32"
         if self.moments:
             self.origin = typed(ORIGIN[self.dtype], (self.dtype,), (self.dtype,))
@@ -93,7 +94,7 @@ class Fold:
 
     @property
     def exact(self) -> bool:
-        """Tell whether any order of folding gives the same bits."""
+        """Tell whether any order of reducing gives the same bits."""
         if self.combine_name not in ("add", "multiply"):
             return True
         return self.dtype not in (*FLOATS, *COMPLEX)
@@ -104,7 +105,7 @@ class Fold:
         return "".join(c if c.isalnum() else f"_{ord(c)}_" for c in f"{self.source}.{self.body}")
 
     def stops(self) -> str | None:
-        """Return the partial fold that nothing can change any more: there is one for bools."""
+        """Return the partial reduction that nothing can change any more: there is one for bools."""
         if self.dtype != "bool" or self.argument:
             return None
         if self.combine_name in ("logical_or", "bitwise_or", "maximum", "fmax"):
@@ -114,7 +115,7 @@ class Fold:
         return None
 
     def value(self, code: Code, known: dict[int, str]) -> str:
-        """Return the element to fold, from the values of the group at one index."""
+        """Return the element to reduce, from the values of the group at one index."""
         (value,) = code.evaluate(self.element, [known[self.node.operands[0]]])
         if self.masked:
             mask = known[self.node.operands[-1]]
@@ -122,29 +123,30 @@ class Fold:
         return value
 
     def combined(self, code: Code, a: str, b: str, lanes: int = 0) -> str:
-        """Return two partial folds combined; with an element, the element comes first."""
-        # so that what is asked about the first alone does not wait for the fold so far
+        """Return two partial reductions combined; with an element, the element comes first."""
+        # so that what is asked about the first alone does not wait for the reduction so far
         (value,) = code.evaluate(self.pair, [a, b], lanes)
         return value
 
-    def finished(self, code: Code, folded: str, count: str) -> str:
-        """Return the result made of the whole fold and the number of elements."""
+    def finished(self, code: Code, reduced: str, count: str) -> str:
+        """Return the result made of the whole reduction and the number of elements."""
         if self.start is not None:
-            folded = self.combined(code, literal(self.start, self.dtype), folded)
+            reduced = self.combined(code, literal(self.start, self.dtype), reduced)
         if self.finish is None:
-            return code.cast(folded, self.dtype, self.result)
+            return code.cast(reduced, self.dtype, self.result)
         number = code.emit(f"uitofp i64 {count} to double")
         if self.moments:
             number = _freedom(code, number, self.freedom)
-        (value,) = code.evaluate(self.finish, [folded, number])
+        (value,) = code.evaluate(self.finish, [reduced, number])
         return value
 
     @property
     def start(self) -> float | int | bool | complex | None:
-        """Return what the whole fold is combined with, in its dtype: a value of the result's."""
+        """Return what the whole reduction is combined with, in its dtype: a value of the
+        result's."""
         start = self.initial
         if start is None and self.combine_name == "add" and not self.moments:
-            start = 0  # NumPy's sum starts at +0, and -0 is the identity of the fold
+            start = 0  # NumPy's sum starts at +0, and -0 is the identity of the reduction
         return None if start is None else np.asarray(start).astype(self.result).item()
 
 
@@ -181,50 +183,50 @@ def identity(combine: str, dtype: str) -> float | int | bool | complex:
     return int(info.min if least else info.max)
 
 
-# --- shared functions: one fold of a chunk, and the counter of chunks ---
-def chunk_of(code: Code, fold: Fold, vectors: list[str]) -> str:
-    """Return the fold of a full chunk, given as vectors of LANES."""
+# --- shared functions: one reduction of a chunk, and the counter of chunks ---
+def chunk_of(code: Code, reduction: Reduction, vectors: list[str]) -> str:
+    """Return the reduction of a full chunk, given as vectors of LANES."""
     value = vectors[0]
     for vector in vectors[1:]:
-        value = fold.combined(code, vector, value, LANES)
-    return across(code, fold, value)
+        value = reduction.combined(code, vector, value, LANES)
+    return across(code, reduction, value)
 
 
 def across(
     code: Code,
-    fold: Fold,
+    reduction: Reduction,
     value: str,
     lanes: int = LANES,
     combined: Callable[[str, str, int], str] | None = None,
 ) -> str:
-    """Return the lanes of a vector folded pairwise: lane i meets lane i + half."""
+    """Return the lanes of a vector reduced pairwise: lane i meets lane i + half."""
     while lanes > 1:
         whole, lanes = lanes, lanes // 2
         low, high = (
-            code.some_lanes(value, fold.dtype, whole, first, lanes) for first in (0, lanes)
+            code.some_lanes(value, reduction.dtype, whole, first, lanes) for first in (0, lanes)
         )
         if combined is None:
-            value = fold.combined(code, low, high, lanes)
+            value = reduction.combined(code, low, high, lanes)
         else:
             value = combined(low, high, lanes)
-    return code.sole_lane(value, fold.dtype)
+    return code.sole_lane(value, reduction.dtype)
 
 
-def push_function(module: Module, fold: Fold, tile: int = 1) -> str:
-    """Return the function that adds a folded chunk to the counter: ``(ptr chunk, ptr stack, ptr
+def push_function(module: Module, reduction: Reduction, tile: int = 1) -> str:
+    """Return the function that adds a reduced chunk to the counter: ``(ptr chunk, ptr stack, ptr
     count, i64 width)``, for ``width`` columns side by side, ``tile`` of which fit."""
-    name = f"push{tile}.{fold.stem}"
+    name = f"push{tile}.{reduction.stem}"
     if name not in module.shared:
         code = Code(module)
         width = "1" if tile == 1 else "%width"  # a loop of 1 is no loop once compiled
         chunks = code.emit("load i64, ptr %count")
         with carried(code, chunks) as entry:
-            row = stack_row(code, fold, "%stack", entry.place, tile)
-            combine_rows(code, fold, row, "%chunk", "%chunk", width)
-        row = stack_row(code, fold, "%stack", entry.place, tile)
+            row = stack_row(code, reduction, "%stack", entry.place, tile)
+            combine_rows(code, reduction, row, "%chunk", "%chunk", width)
+        row = stack_row(code, reduction, "%stack", entry.place, tile)
         with code.loop(width, parallel=True, brief=True) as j:
-            value = code.load(code.at("%chunk", j, fold.dtype), fold.dtype, parallel=True)
-            code.store(value, code.at(row, j, fold.dtype), fold.dtype, parallel=True)
+            value = code.load(code.at("%chunk", j, reduction.dtype), reduction.dtype, parallel=True)
+            code.store(value, code.at(row, j, reduction.dtype), reduction.dtype, parallel=True)
         code.do(f"store i64 {code.emit(f'add i64 {chunks}, 1')}, ptr %count")
         code.do("ret void")
         given = ", ".join(f"ptr noalias {p}" for p in ("%chunk", "%stack", "%count"))
@@ -233,17 +235,17 @@ def push_function(module: Module, fold: Fold, tile: int = 1) -> str:
     return name
 
 
-def total_function(module: Module, fold: Fold, tile: int = 1) -> str:
-    """Return the function that leaves the fold of all chunks in row 0 of the stack: ``(ptr stack,
-    i64 count, i64 width)``; the identity where there were none."""
-    name = f"total{tile}.{fold.stem}"
+def total_function(module: Module, reduction: Reduction, tile: int = 1) -> str:
+    """Return the function that leaves the reduction of all chunks in row 0 of the stack: ``(ptr
+    stack, i64 count, i64 width)``; the identity where there were none."""
+    name = f"total{tile}.{reduction.stem}"
     if name not in module.shared:
         code = Code(module)
         width = "1" if tile == 1 else "%width"
         none = code.emit("icmp eq i64 %count, 0")
         with code.when(none), code.loop(width, parallel=True, brief=True) as j:
-            value = literal(fold.identity, fold.dtype)
-            code.store(value, code.at("%stack", j, fold.dtype), fold.dtype, parallel=True)
+            value = literal(reduction.identity, reduction.dtype)
+            code.store(value, code.at("%stack", j, reduction.dtype), reduction.dtype, parallel=True)
         top = code.alloca("i64")
         code.do(f"store i64 {population(code, '%count')}, ptr {top}")
         with repeat(code) as proceed:
@@ -253,9 +255,14 @@ def total_function(module: Module, fold: Fold, tile: int = 1) -> str:
             upper = code.emit(f"sub i64 {level}, 1")
             lower = code.emit(f"sub i64 {level}, 2")
             code.do(f"store i64 {upper}, ptr {top}")
-            target = stack_row(code, fold, "%stack", lower, tile)
+            target = stack_row(code, reduction, "%stack", lower, tile)
             combine_rows(
-                code, fold, target, stack_row(code, fold, "%stack", upper, tile), target, width
+                code,
+                reduction,
+                target,
+                stack_row(code, reduction, "%stack", upper, tile),
+                target,
+                width,
             )
         code.do("ret void")
         signature = f"internal void @{name}(ptr noalias %stack, i64 %count, i64 %width)"
@@ -263,19 +270,19 @@ def total_function(module: Module, fold: Fold, tile: int = 1) -> str:
     return name
 
 
-def combine_rows(code: Code, fold: Fold, a: str, b: str, target: str, width: str) -> None:
+def combine_rows(code: Code, reduction: Reduction, a: str, b: str, target: str, width: str) -> None:
     """Combine ``width`` (at least 1) elements of two rows into a third, which may be one of the
     two."""
     with code.loop(width, parallel=True, brief=True) as j:
-        left = code.load(code.at(a, j, fold.dtype), fold.dtype, parallel=True)
-        right = code.load(code.at(b, j, fold.dtype), fold.dtype, parallel=True)
-        value = fold.combined(code, left, right)
-        code.store(value, code.at(target, j, fold.dtype), fold.dtype, parallel=True)
+        left = code.load(code.at(a, j, reduction.dtype), reduction.dtype, parallel=True)
+        right = code.load(code.at(b, j, reduction.dtype), reduction.dtype, parallel=True)
+        value = reduction.combined(code, left, right)
+        code.store(value, code.at(target, j, reduction.dtype), reduction.dtype, parallel=True)
 
 
-def stack_row(code: Code, fold: Fold, stack: str, level: str, tile: int) -> str:
+def stack_row(code: Code, reduction: Reduction, stack: str, level: str, tile: int) -> str:
     """Return the address of a level of the counter's stack."""
-    return code.at(stack, code.emit(f"mul i64 {level}, {tile}"), fold.dtype)
+    return code.at(stack, code.emit(f"mul i64 {level}, {tile}"), reduction.dtype)
 
 
 def population(code: Code, value: str) -> str:
@@ -306,9 +313,9 @@ class repeat:
         self.code.start(self.leave)
 
 
-def rows_of(fold: Fold, count: int) -> str:
+def rows_of(reduction: Reduction, count: int) -> str:
     """Return the type of an array of so many elements in memory."""
-    return f"[{count} x {memory_type(fold.dtype)}]"
+    return f"[{count} x {memory_type(reduction.dtype)}]"
 
 
 @dataclass(slots=True)

@@ -42,8 +42,8 @@ class Kernel:
     ``kernel(addresses)`` runs it: the byte addresses of element 0 of each input, then each output.
     Any number of threads may call it at once, and the GIL is not held meanwhile. A C caller may
     call ``void entry(void **addresses, int64_t *dims, int64_t *strides)`` itself. ``parts`` and
-    ``combine`` are for folds that can be made in parts (``split_reduction``); ``object`` is the
-    object code, for a cache on disk.
+    ``combine`` are for reductions that can be made in parts (``split_reduction``); ``object`` is
+    the object code, for a cache on disk.
     """
 
     __slots__ = (
@@ -80,7 +80,8 @@ class Kernel:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """Return what stands behind the dims of a fold: of a part of it, then the inner steps."""
+        """Return what stands behind the dims of a reduction: of a part of it, then the inner
+        steps."""
         found = () if self.parts is None else (0, self.parts.elements, 0)
         if not self.nest.places:
             return found
@@ -93,15 +94,15 @@ class Kernel:
 
 
 def _parts(group: Group, shape: Nest) -> Parts | None:
-    """Return how a kernel that folds can be made in parts, None where it cannot."""
+    """Return how a kernel that reduces can be made in parts, None where it cannot."""
     if group.kind in (GroupKind.LOOP, GroupKind.SCAN):
         return None
     # late: with them comes all that writes kernels, which one from the disk has no need of
-    from alight._src.codegen.llvm.row_column_reductions import crossed_parts
+    from alight._src.codegen.llvm.row_column_reductions import row_column_parts
     from alight._src.codegen.llvm.split_reduction import parts
 
-    crossed = group.kind is GroupKind.CROSSED
-    return crossed_parts(group) if crossed else parts(group.form.plain or group, shape)
+    row_column = group.kind is GroupKind.ROW_COLUMN
+    return row_column_parts(group) if row_column else parts(group.form.plain or group, shape)
 
 
 _lock = renewed(globals(), "_lock", threading.RLock)

@@ -40,7 +40,9 @@ class Frame:
             code.emit(f"load ptr, ptr {code.offset('%addresses', str(8 * i))}, align 8")
             for i in slots
         ]
-        if shape.places:  # the inner steps stand behind the dims and what a part of a fold is told
+        if (
+            shape.places
+        ):  # the inner steps stand behind the dims and what a part of a reduction is told
             places = zip(slots, shape.places, strict=True)
             ahead = [
                 k > 0 and code.emit(f"mul i64 {self.argument('%dims', self.rank + TOLD + i)}, {k}")

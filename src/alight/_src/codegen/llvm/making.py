@@ -1,4 +1,5 @@
-"""The elements of a group that folds: a run of them, made in explicit vectors for where they go."""
+"""The elements of a group that reduces: a run of them, made in explicit vectors for where they
+go."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from alight._core import make_layout
 from alight._src.base.originals import np
-from alight._src.codegen.llvm.combine import Fold
+from alight._src.codegen.llvm.combine import Reduction
 from alight._src.codegen.llvm.simd import Operand
 from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
 from alight._src.ir.graph import Attrs, Graph, Node
@@ -44,19 +45,20 @@ class Making:
 def making(
     graph: Graph,
     needed: Iterable[int],
-    targets: Sequence[int | Fold],
+    targets: Sequence[int | Reduction],
     schedule: Schedule,
     vector_bits: int,
     lanes: int = ROOM,
     together: int = 0,
 ) -> Making:
-    """Return what makes some values of a group, and elements of folds, by the elementwise nodes
-    ``needed``; at most so many ``lanes`` of them go together, or so many vectors ``together``."""
+    """Return what makes some values of a group, and elements of reductions, by the elementwise
+    nodes ``needed``; at most so many ``lanes`` of them go together, or so many vectors
+    ``together``."""
     first = len(graph.inputs)
     own = sorted(needed)
     wanted = {o for n in own for o in graph.nodes[n - first].operands}
     for target in targets:
-        wanted.update(target.node.operands if isinstance(target, Fold) else (target,))
+        wanted.update(target.node.operands if isinstance(target, Reduction) else (target,))
     reads = tuple(sorted(wanted.difference(own)))
     local = {number: place for place, number in enumerate(reads)}
     nodes: list[Node] = []
@@ -73,7 +75,7 @@ def making(
         local[number] = add(node.op, operands, node.layout.dtype, node.attrs)
     outputs = [
         element(add, target, tuple([local[o] for o in target.node.operands]))
-        if isinstance(target, Fold)
+        if isinstance(target, Reduction)
         else local[target]
         for target in targets
     ]
@@ -84,7 +86,7 @@ def making(
 
 
 def step(op: Op, body: str) -> Op:
-    """Return a step of a fold or a scan as an elementwise op."""
+    """Return a step of a reduction or a scan as an elementwise op."""
     return Op(f"{op.name}.step", Kind.ELEMENTWISE, op.reference, body=body)
 
 
@@ -95,12 +97,12 @@ def spelled(value: object) -> str:
     return f"R({value!r})"
 
 
-def element(add: Add, fold: Fold, operands: tuple[int, ...]) -> int:
-    """Return what an element is folded as; ``add`` returns the value of a new node."""
+def element(add: Add, reduction: Reduction, operands: tuple[int, ...]) -> int:
+    """Return what an element is reduced as; ``add`` returns the value of a new node."""
     value, *mask = operands
-    if fold.body not in ("x", "R(x)") or fold.source != fold.dtype:
-        value = add(step(fold.node.op, fold.body), (value,), fold.dtype)
+    if reduction.body not in ("x", "R(x)") or reduction.source != reduction.dtype:
+        value = add(step(reduction.node.op, reduction.body), (value,), reduction.dtype)
     if mask:
-        neutral = f"where(y, x, {spelled(fold.identity)})"
-        value = add(step(fold.node.op, neutral), (value, mask[0]), fold.dtype)
+        neutral = f"where(y, x, {spelled(reduction.identity)})"
+        value = add(step(reduction.node.op, neutral), (value, mask[0]), reduction.dtype)
     return value

@@ -1,4 +1,5 @@
-"""Folds of a run in memory that give the same bits in any order, and the places of best values."""
+"""Reductions of a run in memory that give the same bits in any order, and the places of best
+values."""
 
 from __future__ import annotations
 
@@ -11,34 +12,34 @@ from alight._src.ir.body import FLOATS, width_of
 from alight._src.ir.table_reduction import LANES
 
 if TYPE_CHECKING:
-    from alight._src.codegen.llvm.combine import Fold
+    from alight._src.codegen.llvm.combine import Reduction
     from alight._src.codegen.llvm.expressions import Code
     from alight._src.codegen.llvm.reading import Reader
 
-# Elements between two looks at what the fold has come to (early exit, the counter): a page of
+# Elements between two looks at what the reduction has come to (early exit, the counter): a page of
 # float64, so that a look costs little beside reading them.
 BLOCK = 512
 
 
-def exact_run(code: Code, fold: Fold, read: Reader) -> None:
-    """Write the function that folds a run where any order gives the same bits."""
-    before = code.load("%state", fold.dtype)
-    value = _extreme(code, fold, read, "0", "%n")
-    code.store(fold.combined(code, before, value), "%state", fold.dtype)
+def exact_run(code: Code, reduction: Reduction, read: Reader) -> None:
+    """Write the function that reduces a run where any order gives the same bits."""
+    before = code.load("%state", reduction.dtype)
+    value = _extreme(code, reduction, read, "0", "%n")
+    code.store(reduction.combined(code, before, value), "%state", reduction.dtype)
 
 
-def _extreme(code: Code, fold: Fold, read: Reader, first: str, end: str) -> str:
-    """Return the fold of the elements first to end in four vectors side by side; stop at the next
-    block once it is decided."""
-    # four: so many loads and folds are under way at once, and each takes about four cycles
+def _extreme(code: Code, reduction: Reduction, read: Reader, first: str, end: str) -> str:
+    """Return the reduction of the elements first to end in four vectors side by side; stop at the
+    next block once it is decided."""
+    # four: so many loads and reduces are under way at once, and each takes about four cycles
     ways = 4
     # two 512-bit registers a vector: wider ones for narrow elements
-    lanes = max(LANES, 1024 // max(width_of(fold.dtype), width_of(read.dtype)))
-    pair = _Quick(code, fold, lanes)
+    lanes = max(LANES, 1024 // max(width_of(reduction.dtype), width_of(read.dtype)))
+    pair = _Quick(code, reduction, lanes)
     step = ways * lanes
     span = code.emit(f"sub i64 {end}, {first}")
     whole = code.emit(f"and i64 {span}, {-step}")
-    stop = fold.stops()
+    stop = reduction.stops()
     done = code.label("decided")
     with (
         code.when(code.emit(f"icmp sgt i64 {whole}, 0")),
@@ -53,33 +54,33 @@ def _extreme(code: Code, fold: Fold, read: Reader, first: str, end: str) -> str:
     if stop is not None:
         code.do(f"br label %{done}")
         code.start(done)
-    result = code.alloca(register_type(fold.dtype))
-    one = register_type(fold.dtype)
+    result = code.alloca(register_type(reduction.dtype))
+    one = register_type(reduction.dtype)
     code.do(f"store {one} {pair.result()}, ptr {result}")
     left = code.emit(f"sub i64 {span}, {whole}")
 
     def take(value: str) -> None:
-        folded = code.emit(f"load {one}, ptr {result}")
-        code.do(f"store {one} {fold.combined(code, value, folded)}, ptr {result}")
+        reduced = code.emit(f"load {one}, ptr {result}")
+        code.do(f"store {one} {reduction.combined(code, value, reduced)}, ptr {result}")
 
     with code.when(code.emit(f"icmp sgt i64 {left}, 0")):
         start = code.emit(f"add i64 {first}, {whole}")
-        take(part_of_chunk(code, fold, read.vector, read.some, start, left))
+        take(part_of_chunk(code, reduction, read.vector, read.some, start, left))
     return code.emit(f"load {one}, ptr {result}")
 
 
 class _Quick:
-    """Vectors that fold side by side. For the least and greatest of floats, a comparison that drops
-    NaNs and a mask that remembers them are quicker than the NaN-keeping operation."""
+    """Vectors that reduce side by side. For the least and greatest of floats, a comparison that
+    drops NaNs and a mask that remembers them are quicker than the NaN-keeping operation."""
 
-    def __init__(self, code: Code, fold: Fold, lanes: int) -> None:
+    def __init__(self, code: Code, reduction: Reduction, lanes: int) -> None:
         self.code = code
-        self.fold = fold
+        self.reduction = reduction
         self.lanes = lanes
-        self.type = register_type(fold.dtype, lanes)
-        self.drops = fold.dtype in FLOATS and fold.combine_name in ("maximum", "minimum")
+        self.type = register_type(reduction.dtype, lanes)
+        self.drops = reduction.dtype in FLOATS and reduction.combine_name in ("maximum", "minimum")
         self.cells = [code.alloca(self.type) for _ in range(4)]
-        neutral = literal(fold.identity, fold.dtype, lanes)
+        neutral = literal(reduction.identity, reduction.dtype, lanes)
         for cell in self.cells:
             code.do(f"store {self.type} {neutral}, ptr {cell}")
         self.flags = f"<{lanes} x i1>"
@@ -90,10 +91,10 @@ class _Quick:
     def combined(self, value: str, before: str) -> str:
         code = self.code
         if not self.drops:
-            return self.fold.combined(code, value, before, self.lanes)
-        order = "ogt" if self.fold.combine_name == "maximum" else "olt"
+            return self.reduction.combined(code, value, before, self.lanes)
+        order = "ogt" if self.reduction.combine_name == "maximum" else "olt"
         lanes = int(self.flags[1:].split()[0])
-        better = code.compared(order, value, before, self.fold.dtype, lanes)
+        better = code.compared(order, value, before, self.reduction.dtype, lanes)
         return code.emit(f"select {self.flags} {better}, {self.type} {value}, {self.type} {before}")
 
     def take(self, vectors: list[str]) -> None:
@@ -108,31 +109,31 @@ class _Quick:
                 flags = code.emit(f"or {self.flags} {flags}, {more}")
             code.do(f"store {self.flags} {flags}, ptr {self.unordered}")
 
-    def folded(self) -> str:
+    def reduced(self) -> str:
         a, b, c, d = (self.code.emit(f"load {self.type}, ptr {cell}") for cell in self.cells)
         return self.combined(self.combined(a, b), self.combined(c, d))
 
     def decided(self, stop: str) -> str:
-        """Return whether some lane of a fold of bools holds what nothing can change."""
-        return any_lane(self.code, self.folded(), self.lanes, stop == "false")
+        """Return whether some lane of a reduction of bools holds what nothing can change."""
+        return any_lane(self.code, self.reduced(), self.lanes, stop == "false")
 
     def result(self) -> str:
-        code, fold = self.code, self.fold
-        value = across(code, fold, self.folded(), self.lanes, self.combined_some)
+        code, reduction = self.code, self.reduction
+        value = across(code, reduction, self.reduced(), self.lanes, self.combined_some)
         if not self.drops:
             return value
         flags = code.emit(f"load {self.flags}, ptr {self.unordered}")
         some = any_lane(code, flags, self.lanes)
-        one, nan = register_type(fold.dtype), literal(float("nan"), fold.dtype)
+        one, nan = register_type(reduction.dtype), literal(float("nan"), reduction.dtype)
         return code.emit(f"select i1 {some}, {one} {nan}, {one} {value}")
 
     def combined_some(self, a: str, b: str, lanes: int) -> str:
         whole = self.type, self.flags
-        self.type, self.flags = register_type(self.fold.dtype, lanes), f"<{lanes} x i1>"
+        self.type, self.flags = register_type(self.reduction.dtype, lanes), f"<{lanes} x i1>"
         if self.drops:
             value = self.combined(a, b)
         else:
-            value = self.fold.combined(self.code, a, b, lanes)
+            value = self.reduction.combined(self.code, a, b, lanes)
         self.type, self.flags = whole
         return value
 
@@ -144,7 +145,7 @@ def any_lane(code: Code, flags: str, lanes: int, negated: bool = False) -> str:
 
 
 # --- arguments: the best value block by block, its place in its block at the end
-def argument_run(code: Code, fold: Fold, read: Reader) -> None:
+def argument_run(code: Code, reduction: Reduction, read: Reader) -> None:
     """Write the function that looks for the best value of a run and for its place."""
     seen = code.emit("load i64, ptr %state")
     index_at = code.offset("%state", "8")
@@ -156,23 +157,23 @@ def argument_run(code: Code, fold: Fold, read: Reader) -> None:
         end = code.emit(f"add i64 {start}, {block}")
         short = code.emit(f"icmp slt i64 %n, {end}")
         end = code.emit(f"select i1 {short}, i64 %n, i64 {end}")
-        value = _extreme(code, fold, read, start, end)
-        best = code.load(best_at, fold.dtype)
-        (better,) = code.evaluate(fold.better, [value, best])
+        value = _extreme(code, reduction, read, start, end)
+        best = code.load(best_at, reduction.dtype)
+        (better,) = code.evaluate(reduction.better, [value, best])
         have = code.emit(f"load i64, ptr {index_at}")
         before = code.emit(f"load i64, ptr {found}")
         both = code.emit(f"and i64 {have}, {before}")
         none = code.emit(f"icmp eq i64 {both}, -1")
         with code.when(code.emit(f"select i1 {none}, i1 true, i1 {better}")):
-            code.store(value, best_at, fold.dtype)
+            code.store(value, best_at, reduction.dtype)
             code.do(f"store i64 {start}, ptr {found}")
     start = code.emit(f"load i64, ptr {found}")
     with code.when(code.emit(f"icmp sge i64 {start}, 0")):
-        best = code.load(best_at, fold.dtype)
+        best = code.load(best_at, reduction.dtype)
         place = code.alloca("i64")
         code.do(f"store i64 {start}, ptr {place}")
-        _skip(code, fold, read, best, place)
-        wanted = _spread(code, fold, best, LANES)
+        _skip(code, reduction, read, best, place)
+        wanted = _spread(code, reduction, best, LANES)
         with repeat(code) as proceed:
             index = code.emit(f"load i64, ptr {place}")
             after = code.emit(f"add i64 {index}, {LANES}")
@@ -182,12 +183,14 @@ def argument_run(code: Code, fold: Fold, read: Reader) -> None:
             mask_cell = code.alloca(f"i{LANES}")
             code.do(f"br i1 {inside}, label %{whole}, label %{rest}")
             code.start(whole)
-            _store_matches(code, fold, read.vector(index), wanted, mask_cell)
+            _store_matches(code, reduction, read.vector(index), wanted, mask_cell)
             code.do(f"br label %{looked}")
             code.start(rest)
             left = code.emit(f"sub i64 %n, {index}")
-            few = read.some(index, left, literal(identity("add", fold.dtype), fold.dtype, LANES))
-            _store_matches(code, fold, few, wanted, mask_cell)
+            few = read.some(
+                index, left, literal(identity("add", reduction.dtype), reduction.dtype, LANES)
+            )
+            _store_matches(code, reduction, few, wanted, mask_cell)
             code.do(f"br label %{looked}")
             code.start(looked)
             mask = code.emit(f"load i{LANES}, ptr {mask_cell}")
@@ -208,9 +211,9 @@ def argument_run(code: Code, fold: Fold, read: Reader) -> None:
 _LOOKED = 64
 
 
-def _skip(code: Code, fold: Fold, read: Reader, best: str, place: str) -> None:
+def _skip(code: Code, reduction: Reduction, read: Reader, best: str, place: str) -> None:
     """Move the place on over all that is not the value looked for, as far as that fills vectors."""
-    wanted = _spread(code, fold, best, _LOOKED)
+    wanted = _spread(code, reduction, best, _LOOKED)
     with repeat(code) as proceed:
         index = code.emit(f"load i64, ptr {place}")
         after = code.emit(f"add i64 {index}, {_LOOKED}")
@@ -220,7 +223,7 @@ def _skip(code: Code, fold: Fold, read: Reader, best: str, place: str) -> None:
         inside = code.emit(f"icmp sle i64 {after}, %n")
         code.do(f"br i1 {inside}, label %{looked}, label %{over}")
         code.start(looked)
-        same = _matches(code, fold, read.vector(index, _LOOKED), wanted, _LOOKED)
+        same = _matches(code, reduction, read.vector(index, _LOOKED), wanted, _LOOKED)
         none = code.emit(f"xor i1 {any_lane(code, same, _LOOKED)}, true")
         code.do(f"store i1 {none}, ptr {on}")
         code.do(f"br i1 {none}, label %{here}, label %{over}")
@@ -231,27 +234,27 @@ def _skip(code: Code, fold: Fold, read: Reader, best: str, place: str) -> None:
         proceed(code.emit(f"load i1, ptr {on}"))
 
 
-def _spread(code: Code, fold: Fold, value: str, count: int) -> str:
+def _spread(code: Code, reduction: Reduction, value: str, count: int) -> str:
     """Return a vector of one value."""
-    one, lanes = register_type(fold.dtype), register_type(fold.dtype, count)
+    one, lanes = register_type(reduction.dtype), register_type(reduction.dtype, count)
     first = code.emit(f"insertelement {lanes} poison, {one} {value}, i32 0")
     return code.emit(
         f"shufflevector {lanes} {first}, {lanes} poison, <{count} x i32> zeroinitializer"
     )
 
 
-def _store_matches(code: Code, fold: Fold, values: str, wanted: str, cell: str) -> None:
+def _store_matches(code: Code, reduction: Reduction, values: str, wanted: str, cell: str) -> None:
     """Store the mask of the lanes that are the value looked for."""
     flags = f"<{LANES} x i1>"
-    same = _matches(code, fold, values, wanted, LANES)
+    same = _matches(code, reduction, values, wanted, LANES)
     word = code.emit(f"bitcast {flags} {same} to i{LANES}")
     code.do(f"store i{LANES} {word}, ptr {cell}")
 
 
-def _matches(code: Code, fold: Fold, values: str, wanted: str, count: int) -> str:
+def _matches(code: Code, reduction: Reduction, values: str, wanted: str, count: int) -> str:
     """Return the mask of the lanes that are the value looked for; a NaN is the same as another."""
-    lanes, flags = register_type(fold.dtype, count), f"<{count} x i1>"
-    if fold.dtype in FLOATS:
+    lanes, flags = register_type(reduction.dtype, count), f"<{count} x i1>"
+    if reduction.dtype in FLOATS:
         same = code.emit(f"fcmp oeq {lanes} {values}, {wanted}")
         nan = code.emit(f"fcmp uno {lanes} {values}, {values}")
         looked_for = code.emit(f"fcmp uno {lanes} {wanted}, {wanted}")

@@ -20,7 +20,7 @@ from alight._src.ir.body import width_of
 from alight._src.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
-    from alight._src.codegen.llvm.combine import Fold
+    from alight._src.codegen.llvm.combine import Reduction
     from alight._src.codegen.llvm.reading import Reader
 
 
@@ -61,21 +61,21 @@ def merged(
 
 
 # --- a run in memory
-def moments_run(code: Code, fold: Fold, read: Reader) -> None:
-    """Write the function that folds a run into a state of moments."""
-    one, lanes = register_type(fold.dtype), register_type(fold.dtype, LANES)
-    size = width_of(fold.dtype) // 8
+def moments_run(code: Code, reduction: Reduction, read: Reader) -> None:
+    """Write the function that reduces a run into a state of moments."""
+    one, lanes = register_type(reduction.dtype), register_type(reduction.dtype, LANES)
+    size = width_of(reduction.dtype) // 8
     rest_at, levels = code.offset("%state", "16"), code.offset("%state", str(16 + 3 * size))
     cell = code.alloca("i64")
     code.do(f"store i64 {code.emit('load i64, ptr %state')}, ptr {cell}")
     whole = code.emit(f"and i64 %n, {-CHUNK}")
-    pivot_at = code.at(rest_at, "2", fold.dtype)
+    pivot_at = code.at(rest_at, "2", reduction.dtype)
     rest_count_at = code.offset("%state", "8")
     none = code.emit(f"icmp eq i64 {code.emit(f'load i64, ptr {rest_count_at}')}, -1")
     with code.when(none):
         code.do(f"store i64 0, ptr {rest_count_at}")
-        (origin,) = code.evaluate(fold.origin, [read.one("0")])
-        code.store(origin, pivot_at, fold.dtype)
+        (origin,) = code.evaluate(reduction.origin, [read.one("0")])
+        code.store(origin, pivot_at, reduction.dtype)
 
     def deviation(value: str, mean: str) -> str:
         away = code.emit(f"fsub {lanes} {value}, {mean}")
@@ -87,7 +87,7 @@ def moments_run(code: Code, fold: Fold, read: Reader) -> None:
             f"shufflevector {lanes} {first}, {lanes} poison, <{LANES} x i32> zeroinitializer"
         )
 
-    pivot = spread(code.load(pivot_at, fold.dtype))
+    pivot = spread(code.load(pivot_at, reduction.dtype))
 
     def vector(index: str) -> str:
         return code.emit(f"fsub {lanes} {read.vector(index)}, {pivot}")
@@ -105,13 +105,13 @@ def moments_run(code: Code, fold: Fold, read: Reader) -> None:
         code.loop(whole, step=CHUNK) as start,
     ):
         vectors = [vector(shifted(code, start, i)) for i in STARTS]
-        total = chunk_of(code, fold, vectors)
-        mean = spread(code.emit(f"fmul {one} {total}, {literal(1 / CHUNK, fold.dtype)}"))
-        squares = chunk_of(code, fold, [deviation(v, mean) for v in vectors])
-        push_moments(code, fold, (total, squares), cell, levels)
+        total = chunk_of(code, reduction, vectors)
+        mean = spread(code.emit(f"fmul {one} {total}, {literal(1 / CHUNK, reduction.dtype)}"))
+        squares = chunk_of(code, reduction, [deviation(v, mean) for v in vectors])
+        push_moments(code, reduction, (total, squares), cell, levels)
     rest = code.emit(f"and i64 %n, {CHUNK - 1}")
     with code.when(code.emit(f"icmp ne i64 {rest}, 0")):
-        total = part_of_chunk(code, fold, vector, few, whole, rest)
+        total = part_of_chunk(code, reduction, vector, few, whole, rest)
         count = code.emit(f"uitofp i64 {rest} to {one}")
         mean = spread(code.emit(f"fdiv {one} {total}, {count}"))
 
@@ -119,18 +119,20 @@ def moments_run(code: Code, fold: Fold, read: Reader) -> None:
             # lanes beyond the end take the mean, and are left out, too, as it may be infinite
             return among(count, deviation(few(index, count, mean), mean), neutral)
 
-        squares = part_of_chunk(code, fold, lambda i: deviation(vector(i), mean), near, whole, rest)
-        code.store(total, rest_at, fold.dtype)
-        code.store(squares, code.at(rest_at, "1", fold.dtype), fold.dtype)
+        squares = part_of_chunk(
+            code, reduction, lambda i: deviation(vector(i), mean), near, whole, rest
+        )
+        code.store(total, rest_at, reduction.dtype)
+        code.store(squares, code.at(rest_at, "1", reduction.dtype), reduction.dtype)
         code.do(f"store i64 {rest}, ptr {code.offset('%state', '8')}")
     code.do(f"store i64 {code.emit(f'load i64, ptr {cell}')}, ptr %state")
 
 
 def push_moments(
-    code: Code, fold: Fold, new: tuple[str, str], cell: str, levels: str, level: str = "0"
+    code: Code, reduction: Reduction, new: tuple[str, str], cell: str, levels: str, level: str = "0"
 ) -> None:
     """Add the sum and squared deviations of 2**level chunks to the counter."""
-    one, dtype = register_type(fold.dtype), fold.dtype
+    one, dtype = register_type(reduction.dtype), reduction.dtype
     chunks = code.emit(f"load i64, ptr {cell}")
     sums, squares, scale = (code.alloca(one) for _ in range(3))
     code.do(f"store {one} {new[0]}, ptr {sums}")
@@ -159,14 +161,14 @@ def push_moments(
     code.do(f"store i64 {code.emit(f'add i64 {chunks}, {more}')}, ptr {cell}")
 
 
-def moments_total(module: Module, fold: Fold) -> str:
+def moments_total(module: Module, reduction: Reduction) -> str:
     """Return the function that merges all of a state of moments: ``(ptr state)``; it returns the
     squared deviations from the mean of all."""
-    name = f"spread.{fold.stem}"
+    name = f"spread.{reduction.stem}"
     if name in module.shared:
         return name
     code = Code(module)
-    one, dtype = register_type(fold.dtype), fold.dtype
+    one, dtype = register_type(reduction.dtype), reduction.dtype
     size = width_of(dtype) // 8
     levels = code.offset("%state", str(16 + 3 * size))
     number, sums, squares = (code.alloca(one) for _ in range(3))
@@ -200,34 +202,36 @@ def moments_total(module: Module, fold: Fold) -> str:
 
 
 # --- columns side by side
-def push_moment_rows(code: Code, fold: Fold, tile: int, new: tuple[str, str], squares: str) -> None:
+def push_moment_rows(
+    code: Code, reduction: Reduction, tile: int, new: tuple[str, str], squares: str
+) -> None:
     """Add the sums and squared deviations of a full chunk to the counter."""
-    dtype, one = fold.dtype, register_type(fold.dtype)
+    dtype, one = reduction.dtype, register_type(reduction.dtype)
     scale = code.alloca(one)
     chunks = code.emit(f"lshr i64 %seen, {CHUNK_BITS}")
     code.do(f"store {one} {literal(1 / (2 * CHUNK), dtype)}, ptr {scale}")
     with carried(code, chunks) as entry:
-        olds = [stack_row(code, fold, base, entry.place, tile) for base in ("%state", squares)]
+        olds = [stack_row(code, reduction, base, entry.place, tile) for base in ("%state", squares)]
         factor = code.emit(f"load {one}, ptr {scale}")
         with code.loop("%width", parallel=True, brief=True) as j:
             cells = [code.at(row, j, dtype) for row in new]
             older = [code.load(code.at(old, j, dtype), dtype, parallel=True) for old in olds]
             newer = [code.load(cell, dtype, parallel=True) for cell in cells]
             value = merged_equal(code, one, (older[0], newer[0]), older[1], newer[1], factor)
-            code.store(fold.combined(code, older[0], newer[0]), cells[0], dtype, parallel=True)
+            code.store(reduction.combined(code, older[0], newer[0]), cells[0], dtype, parallel=True)
             code.store(value, cells[1], dtype, parallel=True)
         half = code.emit(f"fmul {one} {factor}, {literal(0.5, dtype)}")
         code.do(f"store {one} {half}, ptr {scale}")
     for row, base in zip(new, ("%state", squares), strict=True):
-        target = stack_row(code, fold, base, entry.place, tile)
+        target = stack_row(code, reduction, base, entry.place, tile)
         with code.loop("%width", parallel=True, brief=True) as j:
             value = code.load(code.at(row, j, dtype), dtype, parallel=True)
             code.store(value, code.at(target, j, dtype), dtype, parallel=True)
 
 
-def total_moment_rows(code: Code, fold: Fold, tile: int) -> None:
+def total_moment_rows(code: Code, reduction: Reduction, tile: int) -> None:
     """Write the function that leaves the squared deviations of all rows in row 0 of the state."""
-    dtype, one = fold.dtype, register_type(fold.dtype)
+    dtype, one = reduction.dtype, register_type(reduction.dtype)
     chunks = code.emit(f"lshr i64 %seen, {CHUNK_BITS}")
     rest = code.emit(f"and i64 %seen, {CHUNK - 1}")
     levels = code.at("%state", str(LEVELS * tile), dtype)
@@ -242,7 +246,7 @@ def total_moment_rows(code: Code, fold: Fold, tile: int) -> None:
         counted = code.emit(f"select i1 {none}, i64 1, i64 {before}")
         a_count = code.emit(f"uitofp i64 {elements} to {one}")
         b_count = code.emit(f"uitofp i64 {counted} to {one}")
-        rows = [stack_row(code, fold, base, level, tile) for base in ("%state", levels)]
+        rows = [stack_row(code, reduction, base, level, tile) for base in ("%state", levels)]
         with code.loop("%width", parallel=True, brief=True) as j:
             cells = [code.at(base, j, dtype) for base in (sums, squares)]
             a = [code.load(code.at(row, j, dtype), dtype, parallel=True) for row in rows]

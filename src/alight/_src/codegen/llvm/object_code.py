@@ -17,7 +17,7 @@ from alight._src.codegen.llvm.circular import rolled_kernel
 from alight._src.codegen.llvm.compiled import Kernel, bound
 from alight._src.codegen.llvm.expressions import Module
 from alight._src.codegen.llvm.reduction import reduce_kernel
-from alight._src.codegen.llvm.row_column_reductions import crossed_kernel
+from alight._src.codegen.llvm.row_column_reductions import row_column_kernel
 from alight._src.codegen.llvm.rowwise import rowwise_kernel
 from alight._src.codegen.llvm.scan import scan_kernel
 from alight._src.codegen.llvm.shared import packed, parts_for
@@ -35,8 +35,8 @@ __all__ = ["compile_group"]
 
 def _explicit(group: Group, form: Nest) -> bool:
     """Tell whether a group's code comes as vectors."""
-    # LLVM makes more of loops over single elements: folds of columns, and scans of rows, one of
-    # which took 570 us for 220
+    # LLVM makes more of loops over single elements: reductions of columns, and scans of rows, one
+    # of which took 570 us for 220
     return bool(form.unrolled) or (group.kind is GroupKind.SCAN) == form.columns
 
 
@@ -56,8 +56,8 @@ def _module(group: Group, schedule: Schedule) -> Module:
         rolled_kernel(module, group, shape, schedule, bits)
     elif group.kind is GroupKind.LOOP:
         strip_kernel(module, group, shape, schedule, bits)
-    elif group.kind is GroupKind.CROSSED:
-        crossed_kernel(module, group, shape, schedule)
+    elif group.kind is GroupKind.ROW_COLUMN:
+        row_column_kernel(module, group, shape, schedule)
     elif group.kind is GroupKind.SCAN:
         scan_kernel(module, group, shape, schedule, bits)
     elif shape.unrolled:

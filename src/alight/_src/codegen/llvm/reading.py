@@ -1,4 +1,5 @@
-"""Elements of a run in memory, as a fold takes them in: vectors of LANES, and fewer at the end."""
+"""Elements of a run in memory, as a reduction takes them in: vectors of LANES, and fewer at the
+end."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from alight._src.ir.op_table import trees
 from alight._src.ir.table_reduction import CHUNK, LANES
 
 if TYPE_CHECKING:
-    from alight._src.codegen.llvm.combine import Fold
+    from alight._src.codegen.llvm.combine import Reduction
     from alight._src.codegen.llvm.expressions import Code
     from alight._src.ir.graph import Graph
 
@@ -27,13 +28,13 @@ _LINE_BYTES = 64  # a cache line on nearly all processors
 
 
 class Reader:
-    """Elements of a run as they are folded: as they are, or made of what lies in memory."""
+    """Elements of a run as they are reduced: as they are, or made of what lies in memory."""
 
-    def __init__(self, code: Code, fold: Fold, direct: bool) -> None:
+    def __init__(self, code: Code, reduction: Reduction, direct: bool) -> None:
         self.code = code
-        self.fold = fold
+        self.reduction = reduction
         self.direct = direct
-        self.dtype = fold.source if direct else fold.dtype
+        self.dtype = reduction.source if direct else reduction.dtype
 
     def vector(self, index: str, lanes: int = LANES) -> str:
         """Return a vector of elements."""
@@ -49,7 +50,7 @@ class Reader:
     def made(self, loaded: str, lanes: int) -> str:
         if not self.direct:
             return loaded
-        (value,) = self.code.evaluate(self.fold.element, [loaded], lanes)
+        (value,) = self.code.evaluate(self.reduction.element, [loaded], lanes)
         return value
 
     def one(self, index: str) -> str:
@@ -71,16 +72,16 @@ class Reader:
             value = _first(code, pointer, self.dtype, mask, "zeroinitializer", LANES)
             value = code.truth(value, LANES) if self.dtype == "bool" else value
         value = self.made(value, LANES)
-        return code.chosen(mask, value, neutral, self.fold.dtype, LANES)
+        return code.chosen(mask, value, neutral, self.reduction.dtype, LANES)
 
 
 class Joined:
     """Elements that a few nodes make of several runs in memory, ``%data0`` and so on, one for each
-    input of their graph; its one output is what is folded."""
+    input of their graph; its one output is what is reduced."""
 
-    def __init__(self, code: Code, fold: Fold, graph: Graph) -> None:
+    def __init__(self, code: Code, reduction: Reduction, graph: Graph) -> None:
         self.code = code
-        self.fold = fold
+        self.reduction = reduction
         self.graph = graph
         self.dtypes = [layout.dtype.name for layout in graph.inputs]
 
@@ -113,7 +114,7 @@ class Joined:
                 f"shufflevector {whole} {lane}, {whole} poison, <{LANES} x i32> zeroinitializer"
             )
             loaded.append(_first(code, pointer, dtype, mask, every, LANES))
-        return code.chosen(mask, self._made(loaded), neutral, self.fold.dtype, LANES)
+        return code.chosen(mask, self._made(loaded), neutral, self.reduction.dtype, LANES)
 
     def _pointers(self, index: str) -> list[str]:
         return [self.code.at(f"%data{i}", index, dtype) for i, dtype in enumerate(self.dtypes)]
@@ -162,22 +163,22 @@ STARTS = range(0, CHUNK, LANES)
 
 def part_of_chunk(
     code: Code,
-    fold: Fold,
+    reduction: Reduction,
     vector: Callable[[str], str],
     some: Callable[[str, str, str], str],
     start: str,
     rest: str,
 ) -> str:
-    """Return the fold of a chunk that is not full; ``vector(index)`` gives LANES of its elements,
-    ``some(index, count, neutral)`` fewer."""
-    lanes = register_type(fold.dtype, LANES)
-    neutral = literal(fold.identity, fold.dtype, LANES)
+    """Return the reduction of a chunk that is not full; ``vector(index)`` gives LANES of its
+    elements, ``some(index, count, neutral)`` fewer."""
+    lanes = register_type(reduction.dtype, LANES)
+    neutral = literal(reduction.identity, reduction.dtype, LANES)
     cell = code.alloca(lanes)
     code.do(f"store {lanes} {neutral}, ptr {cell}")
 
     def take(value: str) -> None:
         before = code.emit(f"load {lanes}, ptr {cell}")
-        code.do(f"store {lanes} {fold.combined(code, value, before, LANES)}, ptr {cell}")
+        code.do(f"store {lanes} {reduction.combined(code, value, before, LANES)}, ptr {cell}")
 
     full = code.emit(f"and i64 {rest}, {-LANES}")
     with (
@@ -188,4 +189,4 @@ def part_of_chunk(
     left = code.emit(f"and i64 {rest}, {LANES - 1}")
     with code.when(code.emit(f"icmp ne i64 {left}, 0")):
         take(some(code.emit(f"add i64 {start}, {full}"), left, neutral))
-    return across(code, fold, code.emit(f"load {lanes}, ptr {cell}"))
+    return across(code, reduction, code.emit(f"load {lanes}, ptr {cell}"))

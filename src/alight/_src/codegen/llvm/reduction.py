@@ -1,9 +1,9 @@
 """LLVM IR of a reduce group: several reductions over the same axes, with what makes their elements.
 
-Two forms. *Rows*: the innermost axis is folded, with others (``codegen.llvm.rowwise`` has the case
-of one); elements are made in a buffer by a vector loop and folded from there. *Columns*: the
-innermost axis is kept; a tile of columns is folded side by side. Both fold by the same tree (see
-``codegen.llvm.combine``).
+Two forms. *Rows*: the innermost axis is reduced, with others (``codegen.llvm.rowwise`` has the case
+of one); elements are made in a buffer by a vector loop and reduced from there. *Columns*: the
+innermost axis is kept; a tile of columns is reduced side by side. Both reduction by the same tree
+(see ``codegen.llvm.combine``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from alight._src.codegen.llvm.columns import MADE_TILE, Column, tile_of
 from alight._src.codegen.llvm.combine import (
-    Fold,
+    Reduction,
     repeat,
     rows_of,
 )
@@ -36,10 +36,10 @@ def reduce_kernel(
 ) -> None:
     """Add the entry point of a reduce group to a module."""
     first = len(group.graph.inputs)
-    folds = [Fold(group.graph, group.graph.nodes[i - first]) for i in group.graph.outputs]
+    reductions = [Reduction(group.graph, group.graph.nodes[i - first]) for i in group.graph.outputs]
     code = Code(module, schedule.interleave)
     frame = Frame(code, group, shape)
-    form = (_Columns if shape.columns else _Rows)(frame, folds, schedule, vector_bits)
+    form = (_Columns if shape.columns else _Rows)(frame, reductions, schedule, vector_bits)
     with code.when(frame.nonempty(range(shape.kept))):
         form.run()
     code.finish()
@@ -48,11 +48,11 @@ def reduce_kernel(
 
 class _Form:
     def __init__(
-        self, frame: Frame, folds: list[Fold], schedule: Schedule, vector_bits: int
+        self, frame: Frame, reductions: list[Reduction], schedule: Schedule, vector_bits: int
     ) -> None:
         self.frame = frame
         self.code = frame.code
-        self.folds = folds
+        self.reductions = reductions
         self.kept = frame.shape.kept
         self.reduced = range(self.kept, frame.rank)
         code = self.code
@@ -62,22 +62,22 @@ class _Form:
         self.some = frame.nonempty(self.reduced)
         self.place = code.alloca("i64")  # of the next element in its chunk
         needed = [n for n, node in frame.graph.numbered if node.op.kind is Kind.ELEMENTWISE]
-        self.made = making(frame.graph, needed, folds, schedule, vector_bits, MADE_TILE)
+        self.made = making(frame.graph, needed, reductions, schedule, vector_bits, MADE_TILE)
 
     def run(self) -> None:
         """Write the loops."""
         raise NotImplementedError
 
     def elements(self, count: str, targets: list[str], motion: str) -> None:
-        """Make the next elements of every fold where they are to be."""
+        """Make the next elements of every reduction where they are to be."""
         frame = self.frame
         reads = [
             frame.operand(number, frame.graph.layouts[number].dtype.name)
             for number in self.made.reads
         ]
         writes = [
-            Operand(fold.dtype, motion, target)
-            for fold, target in zip(self.folds, targets, strict=True)
+            Operand(reduction.dtype, motion, target)
+            for reduction, target in zip(self.reductions, targets, strict=True)
         ]
         self.made.write(self.code, reads, writes, count)
 
@@ -92,20 +92,22 @@ class _Form:
         return self.code.emit(f"select i1 {less}, i64 {a}, i64 {b}")
 
     def output(self, position: int) -> int:
-        """Return the operand number of a fold's result."""
+        """Return the operand number of a reduction's result."""
         return self.frame.inputs + position
 
 
 class _Rows(_Form):
-    """Several axes are folded that are not one in memory: elements are made in buffers, which are
-    folded as they fill up."""
+    """Several axes are reduced that are not one in memory: elements are made in buffers, which are
+    reduced as they fill up."""
 
     def run(self) -> None:
         code, frame = self.code, self.frame
-        self.spans = [Span(code, fold, False) for fold in self.folds]
-        self.buffers = [code.alloca(rows_of(fold, BLOCK + ROOM)) for fold in self.folds]
+        self.spans = [Span(code, reduction, False) for reduction in self.reductions]
+        self.buffers = [
+            code.alloca(rows_of(reduction, BLOCK + ROOM)) for reduction in self.reductions
+        ]
         self.done = code.alloca("i64")  # elements of the current row already made
-        stop = self.folds[0].stops() if len(self.folds) == 1 else None
+        stop = self.reductions[0].stops() if len(self.reductions) == 1 else None
         with frame.along(range(self.kept)):
             self.set(self.place, "0")
             for span in self.spans:
@@ -120,7 +122,7 @@ class _Rows(_Form):
                 self.flush(rest)
             for position, span in enumerate(self.spans):
                 target = frame.pointers[self.output(position)]
-                code.store(span.result(self.count), target, span.fold.result)
+                code.store(span.result(self.count), target, span.reduction.result)
 
     def row(self, stop: str | None, settled: str) -> None:
         """Take in the innermost row, piece by piece."""
@@ -136,8 +138,8 @@ class _Rows(_Form):
             piece = self.least(code.emit(f"sub i64 {length}, {done}"), room)
             frame.pointers = frame.moved(frame.rank - 1, done)
             targets = [
-                code.at(buffer, place, fold.dtype)
-                for buffer, fold in zip(self.buffers, self.folds, strict=True)
+                code.at(buffer, place, reduction.dtype)
+                for buffer, reduction in zip(self.buffers, self.reductions, strict=True)
             ]
             self.elements(piece, targets, "w")
             self.set(self.done, code.emit(f"add i64 {done}, {piece}"))
@@ -154,7 +156,7 @@ class _Rows(_Form):
         frame.pointers = pointers
 
     def flush(self, count: str) -> None:
-        """Fold what the buffers hold."""
+        """Reduce what the buffers hold."""
         for span, buffer in zip(self.spans, self.buffers, strict=True):
             span.take(buffer, count)
 
@@ -162,11 +164,13 @@ class _Rows(_Form):
 class _Columns(_Form):
     def run(self) -> None:
         code, frame = self.code, self.frame
-        direct = all(self.in_memory(fold) for fold in self.folds)
-        tile = tile_of(self.folds, direct)
-        self.columns = [Column(code, fold, direct, tile) for fold in self.folds]
+        direct = all(self.in_memory(reduction) for reduction in self.reductions)
+        tile = tile_of(self.reductions, direct)
+        self.columns = [Column(code, reduction, direct, tile) for reduction in self.reductions]
         if not direct:
-            self.buffers = [code.alloca(rows_of(fold, CHUNK * tile)) for fold in self.folds]
+            self.buffers = [
+                code.alloca(rows_of(reduction, CHUNK * tile)) for reduction in self.reductions
+            ]
         self.tile = tile
         last = self.kept - 1
         with frame.along(range(last)), code.loop(frame.dims[last], step=tile) as start:
@@ -178,22 +182,22 @@ class _Columns(_Form):
                 column.begin(width)
             with code.when(self.some):
                 if direct:
-                    self.fold_direct()
+                    self.reduce_direct()
                 else:
-                    self.fold_made()
+                    self.reduce_made()
             for column in self.columns:
                 column.finish(width)
             with code.loop(width, parallel=True, brief=True) as j:
                 for position, column in enumerate(self.columns):
                     value = column.result(j, self.count)
-                    dtype = column.fold.result
+                    dtype = column.reduction.result
                     target = frame.element(self.output(position), dtype, j)
                     code.store(value, target, dtype, parallel=True)
             frame.pointers = pointers
 
-    def in_memory(self, fold: Fold) -> bool:
-        """Tell whether what is folded lies in memory as rows a fixed distance apart."""
-        (number, *mask) = fold.node.operands
+    def in_memory(self, reduction: Reduction) -> bool:
+        """Tell whether what is reduced lies in memory as rows a fixed distance apart."""
+        (number, *mask) = reduction.node.operands
         return (
             not mask
             and len(self.reduced) == 1
@@ -201,12 +205,12 @@ class _Columns(_Form):
             and self.frame.shape.classes[number] == "c"
         )
 
-    def fold_direct(self) -> None:
-        """Fold rows where they lie in memory."""
+    def reduce_direct(self) -> None:
+        """Reduction rows where they lie in memory."""
         code, frame = self.code, self.frame
         axis = frame.rank - 1
-        exact = all(fold.exact or fold.argument for fold in self.folds)
-        if exact and len(self.folds) == 1:
+        exact = all(reduction.exact or reduction.argument for reduction in self.reductions)
+        if exact and len(self.reductions) == 1:
             self.take_direct("0", frame.dims[axis])
             return
         with code.loop(frame.dims[axis], step=CHUNK) as start:
@@ -216,22 +220,22 @@ class _Columns(_Form):
     def take_direct(self, start: str, rows: str) -> None:
         frame = self.frame
         for column in self.columns:
-            operand = column.fold.node.operands[0]
+            operand = column.reduction.node.operands[0]
             pitch = frame.steps[operand][frame.rank - 1]
             distance = self.code.emit(f"mul nsw i64 {start}, {pitch}")
             data = self.code.offset(frame.pointers[operand], distance)
             column.take(data, pitch, rows, self.width)
 
-    def fold_made(self) -> None:
-        """Make rows in buffers and fold those as they fill up."""
+    def reduce_made(self) -> None:
+        """Make rows in buffers and reduction those as they fill up."""
         code, frame = self.code, self.frame
         self.set(self.place, "0")
         with frame.along(self.reduced):
             place = self.read(self.place)
             offset = code.emit(f"mul i64 {place}, {self.tile}")
             targets = [
-                code.at(buffer, offset, fold.dtype)
-                for fold, buffer in zip(self.folds, self.buffers, strict=True)
+                code.at(buffer, offset, reduction.dtype)
+                for reduction, buffer in zip(self.reductions, self.buffers, strict=True)
             ]
             self.elements(self.width, targets, "c")
             place = code.emit(f"add i64 {place}, 1")
@@ -244,7 +248,7 @@ class _Columns(_Form):
             self.flush(rest)
 
     def flush(self, rows: str) -> None:
-        """Fold what the buffers hold."""
+        """Reduce what the buffers hold."""
         for column, buffer in zip(self.columns, self.buffers, strict=True):
-            pitch = self.tile * width_of(column.fold.dtype) // 8
+            pitch = self.tile * width_of(column.reduction.dtype) // 8
             column.take(buffer, str(pitch), rows, self.width)

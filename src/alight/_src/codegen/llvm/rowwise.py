@@ -3,8 +3,8 @@ elements and, in a rowwise group, what is made of their results over the same ro
 
 A row is visited once for each phase (see ``codegen.common.phases``), while it is in cache; what
 takes long to make is kept in the memory of an output between visits. A visit makes elements piece
-by piece (``codegen.llvm.making``) and folds them from there (``codegen.llvm.spans``); a reduction
-of what lies in memory already folds it where it is.
+by piece (``codegen.llvm.making``) and reduces them from there (``codegen.llvm.spans``); a reduction
+of what lies in memory already reductions it where it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.phases import Pass, phases
-from alight._src.codegen.llvm.combine import Fold
+from alight._src.codegen.llvm.combine import Reduction
 from alight._src.codegen.llvm.expressions import Code, Module, memory_type
 from alight._src.codegen.llvm.kernel_frame import SIGNATURE, Frame
 from alight._src.codegen.llvm.making import ROOM, making
@@ -76,11 +76,11 @@ class _Rows:
         }
         self.spans: dict[int, Span] = {}
         for number, node in graph.numbered:
-            if any(number in visit.folds for visit in self.phases.passes):
-                fold = Fold(graph, node)
-                self.spans[number] = Span(self.code, fold, self._source(fold) is not None)
+            if any(number in visit.reductions for visit in self.phases.passes):
+                reduction = Reduction(graph, node)
+                self.spans[number] = Span(self.code, reduction, self._source(reduction) is not None)
         self.buffers: dict[int, str] = {}
-        self.partial = ""  # whether this is a part of a fold; empty: it never is
+        self.partial = ""  # whether this is a part of a reduction; empty: it never is
         cut = parts(group, frame.shape)
         if cut is not None:
             self.states = {n: place * cut.state_bytes for n, place in slots(group).items()}
@@ -92,10 +92,10 @@ class _Rows:
             self.length = self.code.emit(f"sub i64 {end}, {first}")
             self.partial = self.code.emit(f"icmp ne i64 {partial}, 0")
 
-    def _source(self, fold: Fold) -> int | None:
-        """Return the operand whose memory holds what is folded, None where it has to be made."""
-        (number, *mask) = fold.node.operands
-        if mask or not fold.lanewise:
+    def _source(self, reduction: Reduction) -> int | None:
+        """Return the operand whose memory holds what is reduced, None where it has to be made."""
+        (number, *mask) = reduction.node.operands
+        if mask or not reduction.lanewise:
             return None
         operand: int | None = number
         if number >= self.first:
@@ -125,14 +125,14 @@ class _Rows:
                 deliver(frame, self.phases.passes[-1].scalars, known)
 
     def results(self, visit: Pass, known: dict[int, str]) -> None:
-        """Make the results of what was folded in a visit."""
-        for number in visit.folds:
+        """Make the results of what was reduced in a visit."""
+        for number in visit.reductions:
             known[number] = self.spans[number].result(self.count)
 
     def visit(self, visit: Pass, known: dict[int, str], some: str) -> None:
         """Go over the row once."""
         code = self.code
-        for number in visit.folds:
+        for number in visit.reductions:
             self.begin(number)
         rowwise = len(self.phases.passes) > 2 or bool(visit.written)
         if rowwise or visit.scalars:
@@ -145,7 +145,8 @@ class _Rows:
                 self.pieces(visit, {**self.frame.broadcast(), **known})
 
     def begin(self, number: int) -> None:
-        """Set a fold to that of no elements; the states of a part are where the first output is."""
+        """Set a reduction to that of no elements; the states of a part are where the first output
+        is."""
         code, span = self.code, self.spans[number]
         if not self.partial:
             span.begin()
@@ -153,29 +154,29 @@ class _Rows:
         slot = code.offset(self.frame.pointers[self.first], str(self.states[number]))
         span.state = code.emit(f"select i1 {self.partial}, ptr {slot}, ptr {span.own}")
         span.begin()
-        if span.fold.moments:
-            operand = self._source(span.fold)
+        if span.reduction.moments:
+            operand = self._source(span.reduction)
             assert operand is not None  # split_reduction has seen to it
             with code.when(self.partial):
                 span.measure_from(self.begins[operand])
 
     def pieces(self, visit: Pass, known: dict[int, str]) -> None:
-        """Make and fold the elements of the row."""
+        """Make and reduction the elements of the row."""
         code = self.code
-        made = [n for n in visit.folds if not self.spans[n].direct]
+        made = [n for n in visit.reductions if not self.spans[n].direct]
         stored = (*visit.written, *visit.saved)
-        if not visit.folds:
+        if not visit.reductions:
             self.elements(visit, known, "0", self.length, {})
             return
-        if not made and len(visit.folds) == 1 and not stored:
-            self.fold_direct(visit.folds[0], "0", self.length)
+        if not made and len(visit.reductions) == 1 and not stored:
+            self.reduce_direct(visit.reductions[0], "0", self.length)
             return
-        if len(visit.folds) == 1 and not stored and self.fold_joined(visit):
+        if len(visit.reductions) == 1 and not stored and self.reduce_joined(visit):
             return
         size = BLOCK if made or stored else _SHARED
         stop = None
-        if len(visit.folds) == 1 and not stored:
-            stop = self.spans[visit.folds[0]].fold.stops()
+        if len(visit.reductions) == 1 and not stored:
+            stop = self.spans[visit.reductions[0]].reduction.stops()
         settled = code.label("settled")
         with code.loop(self.length, step=size) as start:
             left = code.emit(f"sub i64 {self.length}, {start}")
@@ -184,11 +185,11 @@ class _Rows:
             if made or stored:
                 targets = {n: self.buffer(n) for n in made}
                 self.elements(visit, known, start, count, targets)
-            for number in visit.folds:
+            for number in visit.reductions:
                 if number in made:
                     self.spans[number].take(self.buffer(number), count)
                 else:
-                    self.fold_direct(number, start, count)
+                    self.reduce_direct(number, start, count)
             if stop is not None:
                 on = code.label("undecided")
                 code.do(f"br i1 {self.spans[made[0]].decided(stop)}, label %{settled}, label %{on}")
@@ -196,21 +197,21 @@ class _Rows:
         code.do(f"br label %{settled}")
         code.start(settled)
 
-    def fold_direct(self, number: int, start: str, count: str) -> None:
-        """Fold elements where they lie in memory."""
+    def reduce_direct(self, number: int, start: str, count: str) -> None:
+        """Reduction elements where they lie in memory."""
         span = self.spans[number]
-        operand = self._source(span.fold)
+        operand = self._source(span.reduction)
         assert operand is not None
-        pointer = self.code.at(self.frame.pointers[operand], start, span.fold.source)
+        pointer = self.code.at(self.frame.pointers[operand], start, span.reduction.source)
         span.take(pointer, count)
 
-    def fold_joined(self, visit: Pass) -> bool:
-        """Fold elements as they are made, where they are sums' and little work between the loads
-        and the fold; return whether they are."""
-        span = self.spans[visit.folds[0]]
-        if span.fold.exact or span.fold.argument or span.fold.moments:
+    def reduce_joined(self, visit: Pass) -> bool:
+        """Reduction elements as they are made, where they are sums' and little work between the
+        loads and the reduction; return whether they are."""
+        span = self.spans[visit.reductions[0]]
+        if span.reduction.exact or span.reduction.argument or span.reduction.moments:
             return False
-        made = making(self.graph, visit.needed, [span.fold], self.schedule, self.vector_bits)
+        made = making(self.graph, visit.needed, [span.reduction], self.schedule, self.vector_bits)
         nodes = made.graph.nodes
         dtypes = [*(layout.dtype for layout in made.graph.inputs), *(n.layout.dtype for n in nodes)]
         few = len(nodes) <= _FEW and not any(node.op.special for node in nodes)
@@ -223,24 +224,24 @@ class _Rows:
         return True
 
     def buffer(self, number: int) -> str:
-        """Return the stack memory in which a fold's elements are made."""
+        """Return the stack memory in which a reduction's elements are made."""
         if number not in self.buffers:
-            one = memory_type(self.spans[number].fold.dtype)
+            one = memory_type(self.spans[number].reduction.dtype)
             self.buffers[number] = self.code.alloca(f"[{BLOCK + ROOM} x {one}]")
         return self.buffers[number]
 
     def elements(
         self, visit: Pass, known: dict[int, str], start: str, count: str, targets: dict[int, str]
     ) -> None:
-        """Make the elements of a piece: those of outputs in their place, those to fold in
+        """Make the elements of a piece: those of outputs in their place, those to reduce in
         buffers."""
         code, frame, graph = self.code, self.frame, self.graph
         stored = [(n, place) for n in (*visit.written, *visit.saved) for place in self.homes(n)]
-        folds = [self.spans[n].fold for n in targets]
+        reductions = [self.spans[n].reduction for n in targets]
         made = making(
             graph,
             visit.needed,
-            [*(n for n, _ in stored), *folds],
+            [*(n for n, _ in stored), *reductions],
             self.schedule,
             self.vector_bits,
             # what is written out has enough to do at once, and its rows may be short
@@ -252,8 +253,8 @@ class _Rows:
         reads = [self.read(number, known) for number in made.reads]
         writes = [self.operand(place, graph.layouts[n].dtype.name) for n, place in stored]
         writes += [
-            Operand(fold.dtype, "w", target)
-            for fold, target in zip(folds, targets.values(), strict=True)
+            Operand(reduction.dtype, "w", target)
+            for reduction, target in zip(reductions, targets.values(), strict=True)
         ]
         made.write(code, reads, writes, count)
         frame.pointers = pointers

@@ -1,12 +1,13 @@
-"""A fold in parts: what each part leaves behind, and the function that makes one result of it.
+"""A reduction in parts: what each part leaves behind, and the function that makes one result of it.
 
-A part is a run of 2**k chunks, but for the last: its fold is a subtree of the tree that the whole
-has (``codegen.llvm.combine``), so that the result has the same bits however many parts there are. A
-kernel that can fold in parts finds three numbers behind its dims: the first element of the part,
-its end, and whether to leave its state in the memory of the outputs in place of a result.
+A part is a run of 2**k chunks, but for the last: its reduction is a subtree of the tree that the
+whole has (``codegen.llvm.combine``), so that the result has the same bits however many parts there
+are. A kernel that can reduce in parts finds three numbers behind its dims: the first element of the
+part, its end, and whether to leave its state in the memory of the outputs in place of a result.
 ``combine(slots, parts, dims, strides, addresses)`` takes the states, part after part, in each one
-for every result and every fold, and writes the results, or what is made of them: where a rowwise
-group visits its rows once and gives nothing of their length, it can be cut like a fold.
+for every result and every reduction, and writes the results, or what is made of them: where a
+rowwise group visits its rows once and gives nothing of their length, it can be cut like a
+reduction.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.phases import phases
-from alight._src.codegen.llvm.combine import LEVELS, Fold, population
+from alight._src.codegen.llvm.combine import LEVELS, Reduction, population
 from alight._src.codegen.llvm.expressions import Code, Module, register_type
 from alight._src.codegen.llvm.kernel_frame import Frame, elementwise
 from alight._src.codegen.llvm.minmax import BLOCK
@@ -37,10 +38,10 @@ FIRST, END, PARTIAL = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How a fold can be cut: ``unit`` elements stay together, a state takes ``state_bytes``; a part
-    leaves those of all its folds one after another, for which each output gives ``slot_bytes``.
-    ``absorbing`` is the first byte of a state that decides the whole, -1 where there is none.
-    ``given`` are the outputs, the first ones, that parts write themselves."""
+    """How a reduction can be cut: ``unit`` elements stay together, a state takes ``state_bytes``; a
+    part leaves those of all its reductions one after another, for which each output gives
+    ``slot_bytes``. ``absorbing`` is the first byte of a state that decides the whole, -1 where
+    there is none. ``given`` are the outputs, the first ones, that parts write themselves."""
 
     elements: int
     unit: int
@@ -51,26 +52,31 @@ class Parts:
 
 
 def parts(group: Group, shape: Nest) -> Parts | None:
-    """Return how the folds of a group can be cut along the folded axis, None where they cannot."""
+    """Return how the reductions of a group can be cut along the reduced axis, None where they
+    cannot."""
     one_axis = len(shape.dims) == shape.kept + 1 and not shape.unrolled
     if group.kind not in (GroupKind.REDUCE, GroupKind.ROWWISE) or shape.columns or not one_axis:
         return None
-    if group.kind is GroupKind.ROWWISE and not _folded_once(group):
+    if group.kind is GroupKind.ROWWISE and not _reduced_once(group):
         return None
     graph = group.graph
-    folds = [Fold(graph, graph.nodes[number - len(graph.inputs)]) for number in slots(group)]
-    if any(fold.moments and source(group, shape, fold) is None for fold in folds):
+    reductions = [
+        Reduction(graph, graph.nodes[number - len(graph.inputs)]) for number in slots(group)
+    ]
+    if any(
+        reduction.moments and source(group, shape, reduction) is None for reduction in reductions
+    ):
         return None  # distances are from the first element, which a part has to find in memory
-    stops = folds[0].stops() if len(folds) == 1 else None
+    stops = reductions[0].stops() if len(reductions) == 1 else None
     absorbing = -1 if stops is None else int(stops == "true")
-    state = max(_state_bytes(fold) for fold in folds)
-    each = -(-len(folds) // len(graph.outputs))
+    state = max(_state_bytes(reduction) for reduction in reductions)
+    each = -(-len(reductions) // len(graph.outputs))
     return Parts(shape.dims[-1], BLOCK, state, each * state, absorbing)
 
 
-def _folded_once(group: Group) -> bool:
+def _reduced_once(group: Group) -> bool:
     """Tell whether rows are visited once, before anything but elements is made and for nothing but
-    folds."""
+    reductions."""
     visits = phases(group).passes
     first = visits[0]
     beside = first.scalars or first.written or first.saved
@@ -78,12 +84,13 @@ def _folded_once(group: Group) -> bool:
 
 
 def slots(group: Group) -> dict[int, int]:
-    """Return the folds of a group, and of each the place of its state among those of a part."""
+    """Return the reductions of a group, and of each the place of its state among those of a
+    part."""
     return {number: place for place, number in enumerate(group.graph.axes)}
 
 
 def make_scalars(frame: Frame, scalars: Iterable[int], known: dict[int, str]) -> None:
-    """Add the values that a row has one of to those that are known, its folds among them."""
+    """Add the values that a row has one of to those that are known, its reductions among them."""
     graph = frame.graph
     for number in scalars:
         node = graph.nodes[number - frame.inputs]
@@ -101,24 +108,24 @@ def deliver(frame: Frame, scalars: Iterable[int], known: dict[int, str]) -> None
             frame.code.store(known[number], frame.pointers[place], dtype)
 
 
-def source(group: Group, shape: Nest, fold: Fold) -> int | None:
-    """Return the input whose memory holds what is folded, one element after another."""
-    (number, *mask) = fold.node.operands
-    direct = not mask and fold.lanewise and number < len(group.graph.inputs)
+def source(group: Group, shape: Nest, reduction: Reduction) -> int | None:
+    """Return the input whose memory holds what is reduced, one element after another."""
+    (number, *mask) = reduction.node.operands
+    direct = not mask and reduction.lanewise and number < len(group.graph.inputs)
     return number if direct and shape.classes[number] == "c" else None
 
 
 _LINE_BYTES = 64  # a cache line on nearly all processors: states of two threads must not share one
 
 
-def _state_bytes(fold: Fold) -> int:
-    size = max(1, width_of(fold.dtype) // 8)
-    if fold.argument:
+def _state_bytes(reduction: Reduction) -> int:
+    size = max(1, width_of(reduction.dtype) // 8)
+    if reduction.argument:
         nbytes = 16 + size
-    elif fold.moments:
+    elif reduction.moments:
         nbytes = 16 + (3 + 2 * LEVELS) * size
     else:
-        nbytes = size if fold.exact else 8 + LEVELS * size
+        nbytes = size if reduction.exact else 8 + LEVELS * size
     return -(-nbytes // _LINE_BYTES) * _LINE_BYTES
 
 
@@ -131,7 +138,7 @@ def combine_function(module: Module, group: Group, shape: Nest, schedule: Schedu
     frame = Frame(code, group, shape)
     graph = group.graph
     spans = {
-        number: Span(code, Fold(graph, graph.nodes[number - frame.inputs]), False)
+        number: Span(code, Reduction(graph, graph.nodes[number - frame.inputs]), False)
         for number in slots(group)
     }
     scalars = phases(group).passes[-1].scalars
@@ -164,39 +171,39 @@ def combine_function(module: Module, group: Group, shape: Nest, schedule: Schedu
 def _merge_function(module: Module, span: Span) -> str:
     """Return the function that adds a part's state to that of all parts before it: ``(ptr state,
     ptr other, ptr first)``; ``first`` is the state of the first part, which is a full one."""
-    fold = span.fold
-    kind = "best" if fold.argument else "moments" if fold.moments else "fold"
-    name = f"merge.{kind}.{fold.stem}"
+    reduction = span.reduction
+    kind = "best" if reduction.argument else "moments" if reduction.moments else "reduction"
+    name = f"merge.{kind}.{reduction.stem}"
     if name not in module.shared:
         code = Code(module)
-        if fold.argument:
-            _merge_best(code, fold)
-        elif fold.moments:
-            _merge_moments(code, fold)
-        elif fold.exact:
-            before, more = (code.load(state, fold.dtype) for state in ("%state", "%other"))
-            code.store(fold.combined(code, before, more), "%state", fold.dtype)
+        if reduction.argument:
+            _merge_best(code, reduction)
+        elif reduction.moments:
+            _merge_moments(code, reduction)
+        elif reduction.exact:
+            before, more = (code.load(state, reduction.dtype) for state in ("%state", "%other"))
+            code.store(reduction.combined(code, before, more), "%state", reduction.dtype)
         else:
-            _merge_sums(code, fold)
+            _merge_sums(code, reduction)
         code.do("ret void")
         signature = f"internal void @{name}(ptr %state, ptr %other, ptr %first)"
         module.share(name, code.function(signature, "#3"))
     return name
 
 
-def _merge_best(code: Code, fold: Fold) -> None:
+def _merge_best(code: Code, reduction: Reduction) -> None:
     seen, more = (code.emit(f"load i64, ptr {state}") for state in ("%state", "%other"))
     index_at = code.offset("%state", "8")
     index = code.emit(f"load i64, ptr {index_at}")
     best, value = (
-        code.load(code.offset(state, "16"), fold.dtype) for state in ("%state", "%other")
+        code.load(code.offset(state, "16"), reduction.dtype) for state in ("%state", "%other")
     )
-    (better,) = code.evaluate(fold.better, [value, best])
+    (better,) = code.evaluate(reduction.better, [value, best])
     none = code.emit(f"icmp eq i64 {index}, -1")
     with code.when(code.emit(f"select i1 {none}, i1 true, i1 {better}")):
         place = code.emit(f"load i64, ptr {code.offset('%other', '8')}")
         code.do(f"store i64 {code.emit(f'add i64 {place}, {seen}')}, ptr {index_at}")
-        code.store(value, code.offset("%state", "16"), fold.dtype)
+        code.store(value, code.offset("%state", "16"), reduction.dtype)
     code.do(f"store i64 {code.emit(f'add i64 {seen}, {more}')}, ptr %state")
 
 
@@ -211,48 +218,50 @@ def _full(code: Code) -> tuple[str, str, str, str]:
     return chunks, more, code.emit(f"icmp eq i64 {more}, {full}"), level
 
 
-def _append(code: Code, fold: Fold, chunks: str, more: str, start: int, width: int) -> None:
+def _append(
+    code: Code, reduction: Reduction, chunks: str, more: str, start: int, width: int
+) -> None:
     """Put the levels of a part behind those so far: they are of fewer chunks."""
     top = code.emit(f"mul i64 {population(code, chunks)}, {width}")
     count = code.emit(f"mul i64 {population(code, more)}, {width}")
     with code.when(code.emit(f"icmp sgt i64 {count}, 0")), code.loop(count) as i:
         levels = code.offset("%other", str(start))
-        value = code.load(code.at(levels, i, fold.dtype), fold.dtype)
+        value = code.load(code.at(levels, i, reduction.dtype), reduction.dtype)
         levels = code.offset("%state", str(start))
-        target = code.at(levels, code.emit(f"add i64 {top}, {i}"), fold.dtype)
-        code.store(value, target, fold.dtype)
+        target = code.at(levels, code.emit(f"add i64 {top}, {i}"), reduction.dtype)
+        code.store(value, target, reduction.dtype)
     code.do(f"store i64 {code.emit(f'add i64 {chunks}, {more}')}, ptr %state")
 
 
-def _merge_sums(code: Code, fold: Fold) -> None:
+def _merge_sums(code: Code, reduction: Reduction) -> None:
     chunks, more, whole, level = _full(code)
-    cell, value_cell = code.alloca("i64"), code.alloca(register_type(fold.dtype))
+    cell, value_cell = code.alloca("i64"), code.alloca(register_type(reduction.dtype))
     code.do(f"store i64 {chunks}, ptr {cell}")
     with code.when(whole):
-        value = code.load(code.offset("%other", "8"), fold.dtype)
-        push(code, fold, value, (cell, value_cell, code.offset("%state", "8")), level)
+        value = code.load(code.offset("%other", "8"), reduction.dtype)
+        push(code, reduction, value, (cell, value_cell, code.offset("%state", "8")), level)
         code.do(f"store i64 {code.emit(f'load i64, ptr {cell}')}, ptr %state")
     with code.when(code.emit(f"xor i1 {whole}, true")):
-        _append(code, fold, chunks, more, 8, 1)
+        _append(code, reduction, chunks, more, 8, 1)
 
 
-def _merge_moments(code: Code, fold: Fold) -> None:
+def _merge_moments(code: Code, reduction: Reduction) -> None:
     chunks, more, whole, level = _full(code)
-    size = width_of(fold.dtype) // 8
+    size = width_of(reduction.dtype) // 8
     start = 16 + 3 * size
     cell = code.alloca("i64")
     code.do(f"store i64 {chunks}, ptr {cell}")
     with code.when(whole):
         levels = code.offset("%other", str(start))
-        new = [code.load(code.at(levels, i, fold.dtype), fold.dtype) for i in "01"]
+        new = [code.load(code.at(levels, i, reduction.dtype), reduction.dtype) for i in "01"]
         pushed = code.offset("%state", str(start))
-        push_moments(code, fold, (new[0], new[1]), cell, pushed, level)
+        push_moments(code, reduction, (new[0], new[1]), cell, pushed, level)
         code.do(f"store i64 {code.emit(f'load i64, ptr {cell}')}, ptr %state")
     with code.when(code.emit(f"xor i1 {whole}, true")):
-        _append(code, fold, chunks, more, start, 2)
+        _append(code, reduction, chunks, more, start, 2)
         rest = code.emit(f"load i64, ptr {code.offset('%other', '8')}")
         code.do(f"store i64 {rest}, ptr {code.offset('%state', '8')}")
         for i in range(2):
             at = str(16 + i * size)
-            value = code.load(code.offset("%other", at), fold.dtype)
-            code.store(value, code.offset("%state", at), fold.dtype)
+            value = code.load(code.offset("%other", at), reduction.dtype)
+            code.store(value, code.offset("%state", at), reduction.dtype)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from alight._core import make_layout
 from alight._src.base.originals import np
-from alight._src.codegen.llvm.combine import Fold
+from alight._src.codegen.llvm.combine import Reduction
 from alight._src.codegen.llvm.expressions import Code
 from alight._src.codegen.llvm.kernel_frame import SIGNATURE, Frame
 from alight._src.codegen.llvm.making import element, spelled, step
@@ -24,7 +24,7 @@ from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group
 from alight._src.ir.body import part_of, width_of
 from alight._src.ir.graph import Attrs, Graph, Node
 from alight._src.ir.group import Group
-from alight._src.ir.nested import tree
+from alight._src.ir.nested_reductions import tree
 from alight._src.ir.op_table import OPS, Kind, Op
 from alight._src.ir.table_reduction import ORIGIN
 
@@ -38,7 +38,7 @@ Index = tuple[int, ...]
 def unrolled_kernel(
     module: Module, group: Group, shape: Nest, schedule: Schedule, vector_bits: int
 ) -> None:
-    """Add the entry point of a group whose folded axes are unrolled to a module."""
+    """Add the entry point of a group whose reduced axes are unrolled to a module."""
     code = Code(module)
     frame = Frame(code, group, shape)
     written = Unrolled(group, shape)
@@ -92,7 +92,7 @@ class Unrolled:
     def __init__(self, group: Group, shape: Nest) -> None:
         graph = group.graph
         self.shape = shape
-        self.folded = [k >= shape.kept for k in range(shape.looped, len(shape.dims))]
+        self.reduced = [k >= shape.kept for k in range(shape.looped, len(shape.dims))]
         first = len(graph.inputs)
         self.along = dict(enumerate(shape.along[:first]))  # by value, then for each axis
         self.reads = [(i, index) for i in range(first) for index in self.indices(self.along[i])]
@@ -105,12 +105,12 @@ class Unrolled:
             moves = [self.along[o] for o in node.operands]
             along = tuple(any(flags) for flags in zip(*moves, strict=True))
             if node.op.kind is Kind.REDUCTION:
-                along = tuple(a and not f for a, f in zip(along, self.folded, strict=True))
-                fold = Fold(graph, node)
+                along = tuple(a and not f for a, f in zip(along, self.reduced, strict=True))
+                reduction = Reduction(graph, node)
             self.along[number] = along
             for index in self.indices(along):
                 if node.op.kind is Kind.REDUCTION:
-                    value = self.fold(fold, index)
+                    value = self.reduction(reduction, index)
                 else:
                     operands = tuple(self.at(o, index) for o in node.operands)
                     value = self.add(node.op, operands, node.layout.dtype, node.attrs)
@@ -148,66 +148,72 @@ class Unrolled:
         return len(self.reads) + len(self.nodes) - 1
 
     # --- reductions
-    def fold(self, fold: Fold, index: Index) -> int:
+    def reduction(self, reduction: Reduction, index: Index) -> int:
         """Return the value of a reduction at an index of what is kept."""
         indices = [
-            tuple(j if f else i for i, j, f in zip(index, copy, self.folded, strict=True))
-            for copy in self.indices(self.folded)
+            tuple(j if f else i for i, j, f in zip(index, copy, self.reduced, strict=True))
+            for copy in self.indices(self.reduced)
         ]
-        operands = [tuple(self.at(o, i) for o in fold.node.operands) for i in indices]
-        values = [element(self.add, fold, given) for given in operands]
-        if fold.argument:
-            return self.argument(fold, values)
-        if fold.moments:
-            folded = self.squares(fold, values)
+        operands = [tuple(self.at(o, i) for o in reduction.node.operands) for i in indices]
+        values = [element(self.add, reduction, given) for given in operands]
+        if reduction.argument:
+            return self.argument(reduction, values)
+        if reduction.moments:
+            reduced = self.squares(reduction, values)
         else:
-            folded = self.tree(fold, values)
-        return self.finished(fold, folded, len(values))
+            reduced = self.tree(reduction, values)
+        return self.finished(reduction, reduced, len(values))
 
-    def tree(self, fold: Fold, values: Sequence[int]) -> int:
-        """Return the fold of values, of LANES at most."""
-        return tree(values, fold.combine_name, lambda a, b: self.pair(fold, a, b))
+    def tree(self, reduction: Reduction, values: Sequence[int]) -> int:
+        """Return the reduction of values, of LANES at most."""
+        return tree(values, reduction.combine_name, lambda a, b: self.pair(reduction, a, b))
 
-    def pair(self, fold: Fold, a: int, b: int) -> int:
-        return self.add(OPS[fold.combine_name], (a, b), fold.dtype)
+    def pair(self, reduction: Reduction, a: int, b: int) -> int:
+        return self.add(OPS[reduction.combine_name], (a, b), reduction.dtype)
 
-    def squares(self, fold: Fold, values: Sequence[int]) -> int:
+    def squares(self, reduction: Reduction, values: Sequence[int]) -> int:
         """Return the squared deviations from the mean, distances being from the first element."""
-        minus, times = step(fold.node.op, "x - y"), step(fold.node.op, "x * y")
-        origin = self.add(step(fold.node.op, ORIGIN[fold.dtype]), (values[0],), fold.dtype)
-        away = [self.add(minus, (value, origin), fold.dtype) for value in values]
-        total = self.tree(fold, away)
-        mean = self.add(step(fold.node.op, f"x / {len(values)}.0"), (total,), fold.dtype)
-        far = [self.add(minus, (value, mean), fold.dtype) for value in away]
-        return self.tree(fold, [self.add(times, (value, value), fold.dtype) for value in far])
+        minus, times = step(reduction.node.op, "x - y"), step(reduction.node.op, "x * y")
+        origin = self.add(
+            step(reduction.node.op, ORIGIN[reduction.dtype]), (values[0],), reduction.dtype
+        )
+        away = [self.add(minus, (value, origin), reduction.dtype) for value in values]
+        total = self.tree(reduction, away)
+        mean = self.add(step(reduction.node.op, f"x / {len(values)}.0"), (total,), reduction.dtype)
+        far = [self.add(minus, (value, mean), reduction.dtype) for value in away]
+        return self.tree(
+            reduction, [self.add(times, (value, value), reduction.dtype) for value in far]
+        )
 
-    def finished(self, fold: Fold, folded: int, count: int) -> int:
-        """Return the result made of the whole fold."""
-        start = fold.start
+    def finished(self, reduction: Reduction, reduced: int, count: int) -> int:
+        """Return the result made of the whole reduction."""
+        start = reduction.start
         if start is not None:
-            first = self.constant(fold, folded, start, fold.dtype)
-            folded = self.pair(fold, first, folded)
-        if fold.finish_body is None:
-            if fold.dtype == fold.result:
-                return folded
-            return self.add(step(fold.node.op, "R(x)"), (folded,), fold.result)
-        left = max(count - fold.freedom, 0.0) if fold.moments else float(count)
-        number = self.constant(fold, folded, left, "float64")
-        return self.add(step(fold.node.op, fold.finish_body), (folded, number), fold.result)
+            first = self.constant(reduction, reduced, start, reduction.dtype)
+            reduced = self.pair(reduction, first, reduced)
+        if reduction.finish_body is None:
+            if reduction.dtype == reduction.result:
+                return reduced
+            return self.add(step(reduction.node.op, "R(x)"), (reduced,), reduction.result)
+        left = max(count - reduction.freedom, 0.0) if reduction.moments else float(count)
+        number = self.constant(reduction, reduced, left, "float64")
+        return self.add(
+            step(reduction.node.op, reduction.finish_body), (reduced, number), reduction.result
+        )
 
-    def constant(self, fold: Fold, beside: int, value: object, dtype: str) -> int:
+    def constant(self, reduction: Reduction, beside: int, value: object, dtype: str) -> int:
         """Return a constant; ``beside`` is any value."""
-        return self.add(step(fold.node.op, spelled(value)), (beside,), dtype)
+        return self.add(step(reduction.node.op, spelled(value)), (beside,), dtype)
 
-    def argument(self, fold: Fold, values: Sequence[int]) -> int:
+    def argument(self, reduction: Reduction, values: Sequence[int]) -> int:
         """Return the place of the best value, of the first of several."""
         best = values[0]
-        place = self.constant(fold, best, 0, fold.result)
-        better, where = step(fold.node.op, fold.better_body), OPS["where"]
+        place = self.constant(reduction, best, 0, reduction.result)
+        better, where = step(reduction.node.op, reduction.better_body), OPS["where"]
         for k, value in enumerate(values[1:], 1):
             condition = self.add(better, (value, best), "bool")
-            here = self.constant(fold, best, k, fold.result)
-            place = self.add(where, (condition, here, place), fold.result)
+            here = self.constant(reduction, best, k, reduction.result)
+            place = self.add(where, (condition, here, place), reduction.result)
             if k < len(values) - 1:
-                best = self.add(where, (condition, value, best), fold.dtype)
+                best = self.add(where, (condition, value, best), reduction.dtype)
         return place

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from alight._src.base.failures import failures
 
-__all__ = ["apart", "bring", "hold", "let_go", "whereabouts"]
+__all__ = ["bring", "hold", "let_go", "uninterrupted", "whereabouts"]
 
 _Result = TypeVar("_Result")
 
@@ -24,7 +24,7 @@ _Result = TypeVar("_Result")
 _working = threading.RLock()  # who works may fork
 
 
-def apart(work: Callable[[], _Result]) -> _Result:
+def uninterrupted(work: Callable[[], _Result]) -> _Result:
     """Return what work gives, done in a thread of its own where the main thread asks: what a
     signal's handler raises then ends the wait, and never leaves a library or an import half done.
 
@@ -61,13 +61,13 @@ def bring(*modules: str) -> None:
     """Import modules that are not there yet, apart: an import that is interrupted can leave
     Python's lock of imports held for good."""
     if not all([name in sys.modules for name in modules]):
-        apart(lambda: [import_module(name) for name in modules])
+        uninterrupted(lambda: [import_module(name) for name in modules])
 
 
 def whereabouts(module: str) -> ModuleSpec | None:
     """Return where a module would be imported from, None where it is absent: that takes Python's
     lock of imports, too."""
-    return apart(lambda: find_spec(module))
+    return uninterrupted(lambda: find_spec(module))
 
 
 def hold() -> None:

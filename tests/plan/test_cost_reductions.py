@@ -1,5 +1,5 @@
-"""What folds cost by how long their rows are: rows side by side, few columns, what lies across; and
-which of their timings are doubted."""
+"""What reductions cost by how long their rows are: rows side by side, few columns, what lies
+across; and which of their timings are doubted."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_shorter_rows_side_by_side_take_as_much_less_for_an_element() -> None:
     work = {"beside@reduce_inner/float64": 1e-9, "torn@reduce_inner/float64": 2e-9}
     for length, share in ((2, 2 / ROW), (3, 3 / ROW), (ROW, 1.0), (10, 1.0)):
         for op in ("max", "sum"):
-            group = probes.fold(op, "float64", (100, length), (1,))
+            group = probes.reduction(op, "float64", (100, length), (1,))
             assert loops(group, work) == pytest.approx(100 * length * share * 1e-9)
         # read one by one
-        torn = probes.fold("max", "float64", (100, length), (1,), 7)
+        torn = probes.reduction("max", "float64", (100, length), (1,), 7)
         assert loops(torn, work) == pytest.approx(100 * length * 2e-9)
 
 
@@ -57,7 +57,7 @@ def test_taking_short_rows_apart_hides_behind_memory() -> None:
     curves = {**rates.curves, "reduce_inner/float64": curve}
     object.__setattr__(rates, "curves", curves)
     for length in (2, 3, 5):
-        group = probes.fold("max", "float64", (1000, length), (1,))
+        group = probes.reduction("max", "float64", (1000, length), (1,))
         found = estimate(group, "cpu", "generated", profile)
         assert found is not None
         n, moved = 1000 * length, 8 * (1 + 1 / ROW) * stream
@@ -73,26 +73,28 @@ def test_what_few_columns_compute_is_in_what_their_rows_take() -> None:
         inner = f"{op if times == 2 else 'argmax'}@reduce_inner/float64"
         work = {f"short@{name}reduce_outer/float64": 1e-9, inner: 5e-9}
         work |= {f"start@{name}reduce_outer/float64": 4e-9}
-        few = terms(probes.fold(op, "float64", (100, 3), (0,)), work, "generated")
+        few = terms(probes.reduction(op, "float64", (100, 3), (0,)), work, "generated")
         assert few["compute"] == 0.0 and few["loops"] == pytest.approx(times * 200e-9)
-        some = terms(probes.fold(op, "float64", (100, START_ROWS[1]), (0,)), work, "generated")
+        some = terms(probes.reduction(op, "float64", (100, START_ROWS[1]), (0,)), work, "generated")
         assert some["compute"] == 0.0 and some["loops"] == pytest.approx(times * 800e-9)
-        more = terms(probes.fold(op, "float64", (100, START_ROWS[1] + 8), (0,)), work, "generated")
+        more = terms(
+            probes.reduction(op, "float64", (100, START_ROWS[1] + 8), (0,)), work, "generated"
+        )
         assert more["compute"] == pytest.approx(100 * 8 * 5e-9)
         # where nothing was measured of such rows, all of it is computed
-        few = terms(probes.fold(op, "float64", (100, 8), (0,)), {inner: 5e-9}, "generated")
+        few = terms(probes.reduction(op, "float64", (100, 8), (0,)), {inner: 5e-9}, "generated")
         assert few["compute"] == pytest.approx(100 * 8 * 5e-9)
 
 
 def test_what_does_not_round_asks_for_no_nans() -> None:
-    """Rows of integers begin as sums do, columns of them fold in any order, as maxima do."""
+    """Rows of integers begin as sums do, columns of them reduce in any order, as maxima do."""
     work = {"start@reduce_inner/float64": 1e-9, "start@max@reduce_inner/float64": 9e-9}
     work |= {"start@reduce_outer/float64": 3e-9, "start@max@reduce_outer/float64": 2e-9}
     for axis, wanted in ((1, {"float64": (1, 9), "int64": (1, 1)}),
                          (0, {"float64": (3, 2), "int64": (2, 2)})):  # fmt: skip
         for dtype, each in wanted.items():
             for op, seconds in zip(("sum", "max"), each, strict=True):
-                group = probes.fold(op, dtype, (100, 40), (axis,))
+                group = probes.reduction(op, dtype, (100, 40), (axis,))
                 assert loops(group, work) == pytest.approx(100 * 2e-9 * seconds)
 
 
@@ -101,10 +103,10 @@ def test_elements_across_are_fetched_one_by_one() -> None:
     work = {"short@whole/float64": 1e-9, "start@whole/float64": 9e-9}
     work |= {"short@across/float64": 10e-9, "start@across/float64": 90e-9}
     for length, seconds in ((3, 10e-9), (WHOLE_ROW, 90e-9)):
-        group = probes.fold("argmax", "float64", (50, length), (0, 1), 7, across=True)
+        group = probes.reduction("argmax", "float64", (50, length), (0, 1), 7, across=True)
         assert group.graph.inputs[0].strides == (8, 57 * 8)
         assert loops(group, work) == pytest.approx(100 * seconds)
-        torn = probes.fold("argmax", "float64", (50, length), (0, 1), 7)
+        torn = probes.reduction("argmax", "float64", (50, length), (0, 1), 7)
         assert loops(torn, work) == pytest.approx(10 * seconds)
 
 
@@ -116,10 +118,15 @@ def test_what_few_columns_take_is_told_with_what_they_compute() -> None:
 
     for n in (16, 1 << 10, 1 << 20):
         add("elementwise/float64", n, probes.loop("add", "float64", n), 1e-12 * n)
-        add("reduce_inner/float64", n, probes.fold("max", "float64", (n,), (0,)), 1e-12 * n)
-        outer = probes.fold("max", "float64", (4, n // 4), (0,))
+        add("reduce_inner/float64", n, probes.reduction("max", "float64", (n,), (0,)), 1e-12 * n)
+        outer = probes.reduction("max", "float64", (4, n // 4), (0,))
         add("reduce_outer/float64", n, outer, 1e-12 * n)
-    add("argmax@reduce_outer/float64", N, probes.fold("argmax", "float64", (8, N // 8), (0,)), 1e-5)
+    add(
+        "argmax@reduce_outer/float64",
+        N,
+        probes.reduction("argmax", "float64", (8, N // 8), (0,)),
+        1e-5,
+    )
     for key, n, group in few_columns("float64", N, "argmax"):
         add(key, n, group, 1e-12 * n + 6e-9 * group.shape[0])
     rates = fit(samples)
@@ -142,7 +149,7 @@ def test_rows_of_every_kind_are_measured_before_products_that_others_make_too() 
 def knots_of(seconds: dict[int, float], key: str = "reduce_inner/float64") -> Samples:
     samples = Samples("numpy", N)
     for n, each in seconds.items():
-        samples.add(key, n, probes.fold("max", "float64", (n,), (0,)), [each] * 2)
+        samples.add(key, n, probes.reduction("max", "float64", (n,), (0,)), [each] * 2)
     return samples
 
 
@@ -165,7 +172,7 @@ def test_what_is_doubted_is_visited_again_first(monkeypatch: pytest.MonkeyPatch)
               for n in sizes]  # fmt: skip
     points += [Point("numpy", f"op{i}/float64", N, loop) for i in range(5)]
     points += [
-        Point("numpy", "reduce_inner/float64", n, probes.fold("max", "float64", (n,), (0,)))
+        Point("numpy", "reduce_inner/float64", n, probes.reduction("max", "float64", (n,), (0,)))
         for n in sizes
     ]
     visited: list[tuple[str, float]] = []

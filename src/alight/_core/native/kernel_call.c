@@ -17,16 +17,16 @@ typedef struct {
     char watched, unlocked, in_place; /* in_place: the last run wrote over an operand */
     Py_ssize_t inputs, outputs, nodes, *numbers; /* of values: the inputs', the outputs', the nodes' */
     Py_ssize_t into, over;                       /* which output may take the memory of which input; -1: none */
-} Direct;
+} KernelCall;
 
-static int direct_clear(Direct *self)
+static int kernel_call_clear(KernelCall *self)
 {
     Py_CLEAR(self->errstate); /* first: without it nothing runs any more */
     Py_CLEAR(self->keep);
     return 0;
 }
 
-static int direct_traverse(Direct *self, visitproc visit, void *arg)
+static int kernel_call_traverse(KernelCall *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->keep);
     Py_VISIT(self->errstate);
@@ -34,10 +34,10 @@ static int direct_traverse(Direct *self, visitproc visit, void *arg)
     return 0;
 }
 
-static void direct_dealloc(Direct *self)
+static void kernel_call_dealloc(KernelCall *self)
 {
     PyObject_GC_UnTrack(self);
-    direct_clear(self);
+    kernel_call_clear(self);
     Py_XDECREF(self->layouts);
     PyMem_Free(self->numbers);
     Py_TYPE(self)->tp_free(self);
@@ -55,14 +55,14 @@ static bool read_numbers(PyObject *tuple, Py_ssize_t *numbers)
     return true;
 }
 
-static PyObject *direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *kernel_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"entry", "keep", "inputs", "outputs", "nodes", "layouts", "elements", "over", NULL};
     Py_ssize_t into = -1, over = -1;
     unsigned long long kernel, dims, strides;
     PyObject *keep, *inputs, *outputs, *nodes, *layouts;
     long long elements;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "(KKK)OO!O!O!O!L|(nn):Direct", names, &kernel, &dims, &strides, &keep,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "(KKK)OO!O!O!O!L|(nn):KernelCall", names, &kernel, &dims, &strides, &keep,
                                      &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &nodes,
                                      &PyTuple_Type, &layouts, &elements, &into, &over))
         return NULL;
@@ -78,7 +78,7 @@ static PyObject *direct_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         PyErr_Format(PyExc_ValueError, "no output %zd that could take the place of input %zd", into, over);
         return NULL;
     }
-    Direct *self = (Direct *)type->tp_alloc(type, 0);
+    KernelCall *self = (KernelCall *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->into = over < 0 ? -1 : into;
     self->over = over;
@@ -120,7 +120,7 @@ static PyObject *bytes_of(Value *value, void **address)
 }
 
 /* The data of the operand whose memory a result may take, as a new reference; NULL where others may need it. */
-static PyObject *data_to_take(Direct *self, PyObject *values)
+static PyObject *data_to_take(KernelCall *self, PyObject *values)
 {
     Py_ssize_t inputs = self->inputs, count = inputs + self->outputs;
     if (self->into < 0) return NULL;
@@ -140,7 +140,7 @@ static PyObject *data_to_take(Direct *self, PyObject *values)
     return Py_REFCNT(value) == held ? Py_NewRef((PyObject *)data) : NULL;
 }
 
-static PyObject *direct_run(Direct *self, PyObject *values)
+static PyObject *kernel_call_run(KernelCall *self, PyObject *values)
 {
     void *addresses[OPERANDS];
     PyObject *held[OPERANDS], *result = NULL, *took = NULL;
@@ -192,11 +192,11 @@ done:
     return result;
 }
 
-static PyObject *direct_listen(Direct *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *kernel_call_watch(KernelCall *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int watched = nargs == 2 ? PyObject_IsTrue(args[1]) : -1;
     if (watched < 0) {
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "listen() takes a state and whether to watch");
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "watch_flags() takes a state and whether to watch");
         return NULL;
     }
     self->watched = (char)watched;
@@ -204,31 +204,31 @@ static PyObject *direct_listen(Direct *self, PyObject *const *args, Py_ssize_t n
     Py_RETURN_NONE;
 }
 
-static PyMethodDef direct_methods[] = {
-    {"run", (PyCFunction)direct_run, METH_O,
+static PyMethodDef kernel_call_methods[] = {
+    {"run", (PyCFunction)kernel_call_run, METH_O,
      "Run the kernel on the values of a list, bind its results, and return the seconds; None, with nothing done,\n"
      "where that takes more than this knows. Where the result of ``over`` took the memory of its operand and the\n"
      "kernel has something to warn of, they are negative."},
-    {"listen", (PyCFunction)(void (*)(void))direct_listen, METH_FASTCALL,
+    {"watch_flags", (PyCFunction)(void (*)(void))kernel_call_watch, METH_FASTCALL,
      "Serve values recorded under this error state, and leave to others what it has to warn of where ``watched``."},
     {NULL},
 };
 
-static PyMemberDef direct_members[] = {
-    {"in_place", T_BOOL, offsetof(Direct, in_place), READONLY, "Whether the last run wrote over an operand."},
+static PyMemberDef kernel_call_members[] = {
+    {"in_place", T_BOOL, offsetof(KernelCall, in_place), READONLY, "Whether the last run wrote over an operand."},
     {NULL},
 };
 
-PyTypeObject DirectType = {
+PyTypeObject KernelCallType = {
     PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "alight._core._native.Direct",
+    .tp_name = "alight._core._native.KernelCall",
     .tp_doc = "A generated kernel of the host that runs straight on recorded values.",
-    .tp_basicsize = sizeof(Direct),
+    .tp_basicsize = sizeof(KernelCall),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_dealloc = (destructor)direct_dealloc,
-    .tp_traverse = (traverseproc)direct_traverse,
-    .tp_clear = (inquiry)direct_clear,
-    .tp_members = direct_members,
-    .tp_methods = direct_methods,
-    .tp_new = direct_new,
+    .tp_dealloc = (destructor)kernel_call_dealloc,
+    .tp_traverse = (traverseproc)kernel_call_traverse,
+    .tp_clear = (inquiry)kernel_call_clear,
+    .tp_members = kernel_call_members,
+    .tp_methods = kernel_call_methods,
+    .tp_new = kernel_call_new,
 };

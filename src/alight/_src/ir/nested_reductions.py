@@ -1,9 +1,9 @@
-"""Folds of folds: a group over one shape some of whose elements are short folds themselves, such as
-the place of the nearest of many points.
+"""Reductions of reductions: a group over one shape some of whose elements are short reductions
+themselves, such as the place of the nearest of many points.
 
-What is folded lies along one more axis, the last, of no more elements than a vector has lanes. The
-inner fold written out is elementwise: each of its indices has nodes of its own, and an operand that
-moves along it is as many operands. Values of the inner shape touch no memory.
+What is reduced lies along one more axis, the last, of no more elements than a vector has lanes. The
+inner reduction written out is elementwise: each of its indices has nodes of its own, and an operand
+that moves along it is as many operands. Values of the inner shape touch no memory.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 _FLOAT64 = np.dtype("float64")
 # Inputs whose steps a launcher keeps (``_core/native/launcher.c``).
 _INPUTS = 32
-# Bodies of what a fold's elements are that leave them as they are, if the dtype stays.
+# Bodies of what a reduction's elements are that leave them as they are, if the dtype stays.
 _AS_THEY_ARE = ("x", "R(x)")
 
 
 def tree(values: Sequence[int], combine: str, pair: Callable[[int, int], int]) -> int:
-    """Return the fold of values, of LANES at most, in the order of all folds; of products in
-    NumPy's, which says what overflows."""
+    """Return the reduction of values, of LANES at most, in the order of all reductions; of products
+    in NumPy's, which says what overflows."""
     if combine == "multiply":
         return reduce(pair, values)
     values = list(values)
@@ -47,22 +47,22 @@ def tree(values: Sequence[int], combine: str, pair: Callable[[int, int], int]) -
 
 
 def goes_forward(operand: Layout, axes: Sequence[int]) -> bool:
-    """Tell whether NumPy folds along the axes in the order of indices: along one, and as it lies in
-    memory."""
+    """Tell whether NumPy reduces along the axes in the order of indices: along one, and as it lies
+    in memory."""
     return len(axes) == 1 and operand.strides[axes[0]] >= 0
 
 
 def innermost(op: Op) -> bool:
-    """Tell whether folds by an op can be written out inside another kernel: their elements and
+    """Tell whether reductions by an op can be written out inside another kernel: their elements and
     results are as they are, or what they are made into when all are there."""
     return op.kind is Kind.REDUCTION and op.combine in OPS and op.body in _AS_THEY_ARE
 
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """A graph without its inner folds. ``sources`` says for each input which one of the original
-    graph's it lies in, ``places`` at which index along the inner axis, and ``steps``, for each of
-    the original inputs, how many bytes are from one index to the next."""
+    """A graph without its inner reductions. ``sources`` says for each input which one of the
+    original graph's it lies in, ``places`` at which index along the inner axis, and ``steps``, for
+    each of the original inputs, how many bytes are from one index to the next."""
 
     graph: Graph
     sources: tuple[int, ...]
@@ -71,8 +71,8 @@ class Flat:
 
 
 def packed(graph: Graph, flat: Flat) -> Graph:
-    """Return a graph without inner folds as it is to be predicted: what an index of the inner axis
-    has is beside what its other places have, since records are read whole."""
+    """Return a graph without inner reductions as it is to be predicted: what an index of the inner
+    axis has is beside what its other places have, since records are read whole."""
     inputs = []
     for layout, source, number in zip(flat.graph.inputs, flat.sources, flat.places, strict=True):
         count = graph.inputs[source].shape[-1] if number >= 0 else 1
@@ -83,8 +83,8 @@ def packed(graph: Graph, flat: Flat) -> Graph:
 
 
 def written_out(graph: Graph, shape: tuple[int, ...]) -> Flat | None:
-    """Return a graph over a shape with its inner folds as elementwise nodes, None where it has none
-    that can be."""
+    """Return a graph over a shape with its inner reductions as elementwise nodes, None where it has
+    none that can be."""
     first = len(graph.inputs)
     depth = {n: graph.layouts[n].ndim > len(shape) for n in range(first + len(graph.nodes))}
     inner = [graph.layouts[n] for n in depth if n >= first and depth[n]]
@@ -114,7 +114,7 @@ def written_out(graph: Graph, shape: tuple[int, ...]) -> Flat | None:
         if node.op.kind is Kind.REDUCTION and deep[0]:
             if not _can(graph, node, len(shape)):
                 return None
-            work.fold(number, node)
+            work.reduction(number, node)
         elif depth[number]:
             if node.op.kind is not Kind.ELEMENTWISE:
                 return None
@@ -146,8 +146,8 @@ def _inner_reads(graph: Graph, ndim: int) -> tuple[set[int], set[int]]:
 
 
 class _Work:
-    """The nodes that a graph without inner folds has. Values that move along the inner axis have a
-    number for each index of it."""
+    """The nodes that a graph without inner reductions has. Values that move along the inner axis
+    have a number for each index of it."""
 
     def __init__(self, graph: Graph, shape: tuple[int, ...], count: int) -> None:
         self.graph = graph
@@ -200,8 +200,8 @@ class _Work:
             for k in range(self.count if moves else 1)
         ]
 
-    def fold(self, number: int, node: Node) -> None:
-        """Add an inner fold."""
+    def reduction(self, number: int, node: Node) -> None:
+        """Add an inner reduction."""
         layout = make_layout(node.layout.dtype, self.shape)
         op = node.op
         assert op.combine is not None
@@ -215,14 +215,14 @@ class _Work:
             return self.add(Node(own, operands, (), of))
 
         values = [self.at(node.operands[0], k) for k in range(self.count)]
-        folded = tree(values, op.combine, lambda a, b: made(both, a, b))
+        reduced = tree(values, op.combine, lambda a, b: made(both, a, b))
         if op.combine == "add":  # as NumPy's sum, it starts at +0
-            folded = made(both, part("start", "R(0)", folded), folded)
+            reduced = made(both, part("start", "R(0)", reduced), reduced)
         if op.finish is not None:
             wide = make_layout(_FLOAT64, self.shape)
-            count = part("count", f"R({float(self.count)!r})", folded, of=wide)
-            folded = part("finish", op.finish, folded, count)
-        self.numbers[number] = [folded]
+            count = part("count", f"R({float(self.count)!r})", reduced, of=wide)
+            reduced = part("finish", op.finish, reduced, count)
+        self.numbers[number] = [reduced]
 
     def finished(self) -> Flat:
         outputs = tuple([self.numbers[o][0] for o in self.graph.outputs])

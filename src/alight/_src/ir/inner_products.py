@@ -1,4 +1,4 @@
-"""Products of matrices and vectors: library calls that are folds of products, too."""
+"""Products of matrices and vectors: library calls that are reductions of products, too."""
 
 from __future__ import annotations
 

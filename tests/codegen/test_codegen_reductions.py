@@ -25,34 +25,34 @@ from generated import (
     run,
     values_for,
 )
-from reduction_cases import assert_folds_close, folds_for, near_the_largest
+from reduction_cases import assert_reductions_close, near_the_largest, reductions_for
 
 
 @pytest.mark.parametrize("name", (*DTYPES, "float16"))
-def test_every_fold_equals_numpy(name: str) -> None:
+def test_every_reduction_equals_numpy(name: str) -> None:
     dtype = np.dtype(name)
-    names = folds_for(dtype)
+    names = reductions_for(dtype)
     assert {"sum", "min", "max", "any", "all", "mean", "count_nonzero"} <= set(names)
     assert ("prod" in names) is (dtype.kind != "f")
     for shape, axes in (((3, 300), (1,)), ((300, 3), (0,))):
         array = values_for(dtype, shape, 5)
         group = reduce_group([array], names, axes)
-        assert_folds_close(group, [array], run(group, [array]))
+        assert_reductions_close(group, [array], run(group, [array]))
 
 
 @pytest.mark.parametrize("name", ["int16", "float16", "float32"])
-def test_folds_equal_numpy_in_every_layout(name: str) -> None:
+def test_reductions_equal_numpy_in_every_layout(name: str) -> None:
     for shape in ((3, 5, 7), (2, 40, 130)):
         for seed, array in enumerate(layouts(values_for(np.dtype(name), shape, 7))):
             for axes in ((), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
                 group = reduce_group([array], ["sum", "min"], axes, keepdims=bool(seed % 2))
-                assert_folds_close(group, [array], run(group, [array]))
+                assert_reductions_close(group, [array], run(group, [array]))
             for axes in ((0,), (1,), (2,), (0, 1, 2)):
                 group = reduce_group([array], ARGUMENT_REDUCTIONS, axes)
-                assert_folds_close(group, [array], run(group, [array]))
+                assert_reductions_close(group, [array], run(group, [array]))
 
 
-FLOAT_FOLDS = [
+FLOAT_REDUCTIONS = [
     "sum",
     "min",
     "max",
@@ -66,7 +66,7 @@ FLOAT_FOLDS = [
 
 
 @pytest.mark.parametrize("name", ["float16", "float32", "float64"])
-def test_folds_of_special_values_equal_numpy(name: str) -> None:
+def test_reductions_of_special_values_equal_numpy(name: str) -> None:
     dtype = np.dtype(name)
     generator = np.random.default_rng(3)
     pool = np.array([0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1.5, 3.0, 7.0], dtype)
@@ -75,16 +75,16 @@ def test_folds_of_special_values_equal_numpy(name: str) -> None:
             plain = generator.random((4, n)) >= odds
             array = np.where(plain, dtype.type(1.25), generator.choice(pool, (4, n)))
             for operand, axes in ((array, (1,)), (np.ascontiguousarray(array.T), (0,))):
-                names = [n for n in FLOAT_FOLDS if n in folds_for(dtype)]
+                names = [n for n in FLOAT_REDUCTIONS if n in reductions_for(dtype)]
                 group = reduce_group([operand], names, axes)
                 with np.errstate(all="ignore"), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    assert_folds_close(group, [operand], run(group, [operand]))
+                    assert_reductions_close(group, [operand], run(group, [operand]))
                     group = reduce_group([operand], ARGUMENT_REDUCTIONS, axes)
-                    assert_folds_close(group, [operand], run(group, [operand]))
+                    assert_reductions_close(group, [operand], run(group, [operand]))
 
 
-def test_half_floats_are_folded_as_single_ones_and_rounded_once() -> None:
+def test_half_floats_are_reduced_as_single_ones_and_rounded_once() -> None:
     ones = np.ones((3, 5000), np.float16)  # 2048 + 1 is 2048 in half floats
     far = np.array([[6e4, 6e4, -6e4], [6e4, 6e4, 0]] * 2, np.float16)
     for array in (ones, far):
@@ -103,7 +103,7 @@ def test_sums_of_negative_zeros_are_zero_as_in_numpy() -> None:
         assert not np.signbit(total).any()
 
 
-def test_folds_of_nothing_start_and_masks_equal_numpy() -> None:
+def test_reductions_of_nothing_start_and_masks_equal_numpy() -> None:
     for shape, axes in (
         ((0,), (0,)),
         ((0, 3), (0,)),
@@ -113,12 +113,12 @@ def test_folds_of_nothing_start_and_masks_equal_numpy() -> None:
     ):
         array = np.ones(shape)
         names = ["sum", "any", "all", "count_nonzero"]
-        for operand, folds in ((array, names), (array.astype(int), [*names, "prod"])):
-            group = reduce_group([operand], folds, axes, keepdims=True)
-            assert_folds_close(group, [operand], run(group, [operand]))
+        for operand, reductions in ((array, names), (array.astype(int), [*names, "prod"])):
+            group = reduce_group([operand], reductions, axes, keepdims=True)
+            assert_reductions_close(group, [operand], run(group, [operand]))
     point = np.array(2.5)
     group = reduce_group([point], ["sum", "max", "mean"], ())
-    assert_folds_close(group, [point], run(group, [point]))
+    assert_reductions_close(group, [point], run(group, [point]))
     for array, axes in (
         (values_for(np.dtype("f8"), (5, 200), 1), (1,)),
         (values_for(np.dtype("f8"), (200, 5), 1), (0,)),

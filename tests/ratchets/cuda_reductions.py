@@ -1,6 +1,6 @@
 """Reductions, rows and scans on a CUDA device against the host's kernels, bit for bit.
 
-``python -m tests.ratchets.cuda_folds NUMBER COUNT`` runs every COUNTth case from NUMBER on and
+``python -m tests.ratchets.cuda_reductions NUMBER COUNT`` runs every COUNTth case from NUMBER on and
 prints a line of JSON. What there was no time for is named among what failed.
 """
 
@@ -38,8 +38,8 @@ GEOMETRIES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 
 
 def cases() -> Iterator[Case]:
-    """Yield every case: geometries and layouts with the usual folds, every fold of the table in
-    every dtype, rows that are visited once, scans."""
+    """Yield every case: geometries and layouts with the usual reductions, every reduction of the
+    table in every dtype, rows that are visited once, scans."""
     for shape, axes in GEOMETRIES:
         for dtype in ("float32", "float64", "int32", "int8", "uint64", "bool"):
             several = len(shape) > 1 and dtype in ("float32", "int8")
@@ -48,7 +48,7 @@ def cases() -> Iterator[Case]:
                 yield f"{shape} {axes} {dtype} layout {number}", make
     for dtype in DTYPES:
         for shape, axes in (((300, 700), (1,)), ((700, 300), (0,))):
-            names = folds_of(dtype, shape, axes)
+            names = reductions_of(dtype, shape, axes)
             for start in range(0, len(names), TOGETHER):
                 some = names[start : start + TOGETHER]
                 yield (
@@ -67,14 +67,14 @@ def cases() -> Iterator[Case]:
 def usual(
     shape: tuple[int, ...], axes: tuple[int, ...], dtype: str, number: int
 ) -> tuple[Group, list[Array]]:
-    """Return the usual folds of an array in a layout."""
+    """Return the usual reductions of an array in a layout."""
     values = values_for(np.dtype(dtype), shape, 1)
     array = list(layouts(values))[number] if number else values
     return reduce_group([array], names_of(dtype, axes), axes), [array]
 
 
-def folds_of(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> list[str]:
-    """Return the table's folds that generated code has for a dtype."""
+def reductions_of(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> list[str]:
+    """Return the table's reductions that generated code has for a dtype."""
     values = np.ones(shape, dtype)
     names = [op.name for op in OPS.values() if op.kind is Kind.REDUCTION]
     return [name for name in names if not lacking(name, values, axes)]
@@ -83,7 +83,7 @@ def folds_of(dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> list[
 def all_of(
     shape: tuple[int, ...], axes: tuple[int, ...], dtype: str, names: list[str]
 ) -> tuple[Group, list[Array]]:
-    """Return these folds of an array."""
+    """Return these reductions of an array."""
     array = values_for(np.dtype(dtype), shape, 2)
     return reduce_group([array], names, axes), [array]
 

@@ -20,9 +20,17 @@ from alight._src.ir.op_table import OPS
 from alight._src.record.pending import COPY, VIEW, WRITE, elementwise, pend
 from alight._src.record.result_strides import dense_like
 from alight._src.run import evaluate
-from alight._src.run.leased_memory import Held
+from alight._src.run.memory_holders import Held
 
-__all__ = ["Leased", "Move", "Window", "apart", "bring_home", "one_after_the_other", "put_back"]
+__all__ = [
+    "ArgumentMemory",
+    "Move",
+    "Window",
+    "apart",
+    "bring_home",
+    "one_after_the_other",
+    "put_back",
+]
 
 NdArray = np.ndarray[Any, Any]
 
@@ -60,7 +68,7 @@ def one_after_the_other(spans: Iterable[tuple[int, int]]) -> list[int]:
     return found
 
 
-class Leased:
+class ArgumentMemory:
     """One piece of the caller's memory: the ndarrays in it, each with the array for it, and what
     was written of it since it held the current version."""
 

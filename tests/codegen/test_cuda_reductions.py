@@ -24,7 +24,7 @@ from reduction_cases import (
     Rows,
     assert_as_on_host,
     assert_same_bits,
-    chain_folds,
+    chain_reductions,
     lacking,
     names_of,
     near_the_largest,
@@ -45,11 +45,11 @@ from without_card import needs_compiler, needs_nvrtc
         ((3, 2500), (1,)),  # a block a row
         ((3, 1500), (1,)),  # two warps a row
         ((300, 40), (0,)),  # columns
-        ((40, 6, 50), (0, 2)),  # two folded axes that are not one
+        ((40, 6, 50), (0, 2)),  # two reduced axes that are not one
         ((2, 0), (1,)),
     ],
 )
-def test_folds_have_the_bits_of_the_hosts(
+def test_reductions_have_the_bits_of_the_hosts(
     shape: tuple[int, ...], axes: tuple[int, ...], dtype: str
 ) -> None:
     names = names_of(dtype, axes)
@@ -62,7 +62,7 @@ def test_folds_have_the_bits_of_the_hosts(
 
 
 @needs_compiler
-def test_every_form_of_a_fold_has_the_same_bits() -> None:
+def test_every_form_of_a_reduction_has_the_same_bits() -> None:
     values = values_for(np.dtype("float32"), (3, 5000), 4)
     group = reduce_group([values], ["sum", "var"], (1,))
     for grid in (
@@ -110,7 +110,7 @@ def test_parts_of_a_run_that_are_made_again_have_the_same_bits(shape: tuple[int,
     scale = generator.random((*shape[:-1], 1), np.float32)
     plain = reduce_group([x], ["sum", "argmax", "nanmin"], (x.ndim - 1,))
     for given in (scale, scale * np.float32(np.nan), scale * 0):
-        group = chain_folds(x, given, ("sum", "min", "argmin"))
+        group = chain_reductions(x, given, ("sum", "min", "argmin"))
         shape_of = nest(group)
         grid = schedule(group, shape_of, (0,) * len(shape_of.strides), 4)
         assert grid.whole is (shape[-1] % 1024 == 0) and grid.long is not grid.whole
@@ -128,11 +128,11 @@ def test_parts_of_a_run_that_are_made_again_have_the_same_bits(shape: tuple[int,
 
 @needs_compiler
 @pytest.mark.parametrize("length", [8192, 9000, 70001, 40 * 8192, 33 * 8192 + 5])
-def test_what_flows_through_shared_memory_folds_to_the_same_bits(length: int) -> None:
+def test_what_flows_through_shared_memory_reductions_to_the_same_bits(length: int) -> None:
     generator = np.random.default_rng(length)
     x = generator.standard_normal(length).astype(np.float32)
     scale = generator.random(1, np.float32)
-    group = chain_folds(x, scale, ("sum", "min", "argmin"))
+    group = chain_reductions(x, scale, ("sum", "min", "argmin"))
     shape = nest(group)
     usual = schedule(group, shape, (0,) * len(shape.strides), 4)
     usual = replace(usual, block=256, team=256, cut=True, turns=1, unroll=8)
@@ -155,8 +155,8 @@ def test_a_run_with_one_element_that_is_not_usual_is_made_again(name: str) -> No
     layout, axes = layout_of(x), (("axis", (0,)),)
     signs = make_layout(np.dtype(bool), x.shape)
     nodes = [Node(OPS[name], (0,), (), layout), Node(OPS["signbit"], (1,), (), signs)]
-    for fold in ("min", "max", "sum"):
-        nodes.append(Node(OPS[fold], (1,), axes, make_layout(x.dtype, ())))
+    for reduction in ("min", "max", "sum"):
+        nodes.append(Node(OPS[reduction], (1,), axes, make_layout(x.dtype, ())))
     nodes.append(Node(OPS["any"], (2,), axes, make_layout(np.dtype(bool), ())))  # of a zero, too
     graph = Graph((layout,), tuple(nodes), (3, 4, 5, 6))
     group = Group(GroupKind.REDUCE, graph, x.shape)
@@ -200,9 +200,9 @@ def test_any_number_of_parts_of_a_sole_row_meets_as_a_tree(parts: int) -> None:
 
 
 @needs_nvrtc
-def test_long_folds_of_much_arithmetic_flow_through_shared_memory() -> None:
+def test_long_reductions_of_much_arithmetic_flow_through_shared_memory() -> None:
     def grid_of(values: Array, names: tuple[str, ...]) -> tuple[Group, Grid]:
-        group = chain_folds(values, np.ones(1, values.dtype), names)
+        group = chain_reductions(values, np.ones(1, values.dtype), names)
         shape = nest(group)
         return group, schedule(group, shape, (0,) * len(shape.strides), 132)
 
@@ -218,7 +218,7 @@ def test_long_folds_of_much_arithmetic_flow_through_shared_memory() -> None:
     assert not grid_of(np.ones(1 << 21, np.float32), ("sum",))[1].depth  # too short to flow
     several = ("argmin", "argmax", "sum", "min", "max", "nansum")
     assert grid_of(np.ones(1 << 24, np.float32), several[1:])[1].depth
-    many = chain_folds(np.ones(1 << 24, np.float32), np.ones(1, np.float32), several * 4)
+    many = chain_reductions(np.ones(1 << 24, np.float32), np.ones(1, np.float32), several * 4)
     assert not schedule(many, nest(many), (0,) * 26, 132).depth  # no room for what they leave
     assert not grid_of(np.ones(1 << 24), ("sum",))[1].depth  # no room for wider ones
     light = reduce_group([np.ones(1 << 24, np.float32)], ["sum"], (0,))
@@ -230,7 +230,9 @@ FEW = ("sum", "max", "mean", "var", "argmin", "nanmin")
 
 @needs_compiler
 @pytest.mark.parametrize("shape", [(129, 2), (513, 3), (1500, 17), (4099, 8), (9000, 40)])
-def test_few_columns_fold_to_the_hosts_bits_however_they_are_shared(shape: tuple[int, int]) -> None:
+def test_few_columns_reduction_to_the_hosts_bits_however_they_are_shared(
+    shape: tuple[int, int],
+) -> None:
     values = values_for(np.dtype("float32"), shape, 3)
     group = reduce_group([values], FEW, (0,))
     laid = nest(group)
@@ -284,7 +286,7 @@ def test_packs_apart_meet_every_element(ahead: int) -> None:
 
 
 @needs_compiler
-def test_folds_have_the_hosts_bits_in_every_layout_with_masks_and_initial_values() -> None:
+def test_reductions_have_the_hosts_bits_in_every_layout_with_masks_and_initial_values() -> None:
     mask = np.random.default_rng(1).random((6, 40)) < 0.5
     for values in layouts(values_for(np.dtype("float32"), (6, 40), 5)):
         for axes in ((0,), (1,), (0, 1)):
@@ -295,7 +297,7 @@ def test_folds_have_the_hosts_bits_in_every_layout_with_masks_and_initial_values
 
 
 @needs_compiler
-def test_folds_of_special_values_have_the_hosts_bits() -> None:
+def test_reductions_of_special_values_have_the_hosts_bits() -> None:
     values = np.tile(np.array([0.0, -0.0, np.inf, 3.0, np.nan, -np.inf], np.float32), (40, 30))
     values[1:4, 2] = 1.0
     for axes in ((0,), (1,)):
@@ -320,8 +322,8 @@ def test_rows_are_visited_as_on_the_host(length: int) -> None:
     group = softmax(x, (1,))
     assert_as_on_host(group, [x])
     rows = Rows((1,), x, x[:, :1] + 2)
-    centred = rows.add("subtract", 0, rows.fold("mean", 0))
-    spread = rows.add("sqrt", rows.fold("mean", rows.add("multiply", centred, centred)))
+    centred = rows.add("subtract", 0, rows.reduction("mean", 0))
+    spread = rows.add("sqrt", rows.reduction("mean", rows.add("multiply", centred, centred)))
     scaled = rows.add("divide", rows.add("multiply", centred, 1), spread)
     normal = rows.group(scaled, spread)
     assert_as_on_host(normal, [x, x[:, :1] + 2])
@@ -374,9 +376,9 @@ def test_a_scan_takes_its_producers_and_consumers_along() -> None:
 
 
 @needs_nvrtc
-def test_folds_of_every_kind_and_dtype_compile(request: pytest.FixtureRequest) -> None:
+def test_reductions_of_every_kind_and_dtype_compile(request: pytest.FixtureRequest) -> None:
     full = request.config.getoption("--full")
-    folds = [op for op in OPS.values() if op.kind is Kind.REDUCTION]
+    reductions = [op for op in OPS.values() if op.kind is Kind.REDUCTION]
     dtypes = ("float16", "float32", "int8", "uint64", "bool") if not full else (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
         "float16", "float32", "float64",
@@ -385,7 +387,7 @@ def test_folds_of_every_kind_and_dtype_compile(request: pytest.FixtureRequest) -
     for dtype in dtypes:
         for shape, axes in (((1 << 14,), (0,)), ((64, 1 << 9), (1,)), ((512, 64), (0,))):
             values: Any = values_for(np.dtype(dtype), shape, 9)
-            names = [op.name for op in folds if not lacking(op.name, values, axes)]
+            names = [op.name for op in reductions if not lacking(op.name, values, axes)]
             group = reduce_group([values], names if full else names[:4], axes)
             shape_ = nest(group)
             text = form(group, shape_, schedule(group, shape_, (0,) * len(shape_.strides), 132))
@@ -404,7 +406,7 @@ def test_folds_of_every_kind_and_dtype_compile(request: pytest.FixtureRequest) -
         *[(name, dtype, False) for name in ("sum", "max") for dtype in ("complex64", "complex128")],
     ],
 )
-def test_what_a_card_says_of_folds_is_so(name: str, dtype: str, made: bool) -> None:
+def test_what_a_card_says_of_reductions_is_so(name: str, dtype: str, made: bool) -> None:
     group = reduce_group([np.ones((3, 40), dtype)], [name], (1,))
     assert (group_gap("cuda", group) is None) == made
     text = (Path(__file__).resolve().parents[2] / "docs" / "cuda.md").read_text()
