@@ -11,7 +11,7 @@ from alight import _core
 from alight._src import store
 from alight._src.api import counter_rng
 from alight._src.base import at_fork, parsing
-from alight._src.base import uninterrupted as apart
+from alight._src.base import uninterrupted
 from alight._src.codegen.llvm import compiled
 from alight._src.fp_warnings import filters
 from alight._src.jit import code_origin
@@ -29,7 +29,7 @@ ORDER = tuple(
 # Where each is kept.
 LOCKS: dict[str, tuple[Any, str]] = {
     "residency.LOCK": (residency, "LOCK"),
-    "apart._working": (apart, "_working"),
+    "uninterrupted._working": (apart, "_working"),
     "kernels._making": (kernels, "_making"),
     "compiled._lock": (compiled, "_lock"),
     "parsing.lock": (parsing, "lock"),

@@ -29,7 +29,7 @@ from alight._src.measure.profiles import fingerprint, save_profile
 from alight._src.measure.timing import Timing
 from alight._src.plan.choose import group_key
 from alight._src.plan.plan import LaunchStep
-from alight._src.run import measured_choice as timed_pick
+from alight._src.run import measured_choice
 from alight.backends import registry
 from alight.backends.cuda.cuda_backend import described
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
@@ -111,7 +111,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         found = planner_facts.estimate(group, device, implementation)
         return None if found is None else Timing(found.seconds, found.low, found.high, 5)
 
-    monkeypatch.setattr(timed_pick, "timer", lambda *spot: lambda seconds: measured(*spot))
+    monkeypatch.setattr(measured_choice, "timer", lambda *spot: lambda seconds: measured(*spot))
     forget(Cache.PLANS)
     yield
     forget(Cache.PLANS)
@@ -139,7 +139,7 @@ def test_candidates_that_are_about_as_quick_are_timed_once_more(
     known: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A moment that makes all slow is over when the programs are."""
-    model, visits = timed_pick.timer, Counter[tuple[str, str, str]]()
+    model, visits = measured_choice.timer, Counter[tuple[str, str, str]]()
 
     def slow_at_first(group: Any, device: str, implementation: str) -> Timing | None:
         found = model(group, device, implementation)(0.0)
@@ -147,7 +147,9 @@ def test_candidates_that_are_about_as_quick_are_timed_once_more(
         visits[spot := (group_key(group), device, implementation)] += 1
         return replace(found, seconds=1.4 * found.seconds) if visits[spot] <= 2 else found
 
-    monkeypatch.setattr(timed_pick, "timer", lambda *spot: lambda seconds: slow_at_first(*spot))
+    monkeypatch.setattr(
+        measured_choice, "timer", lambda *spot: lambda seconds: slow_at_first(*spot)
+    )
     monkeypatch.setattr(regret, "_PACE", SimpleNamespace(steady=lambda: True))
     wanted = list(cases(["chain_sum", "sum"], [2**12], ["float64"]))
     groups = collect(wanted, math.inf, print)["groups"]
@@ -182,7 +184,7 @@ def test_devices_are_calibrated_first_in_a_cache_of_their_own(
 
     monkeypatch.setattr(calibration, "_in_process", calibrates)
     monkeypatch.setattr(
-        timed_pick, "timer", lambda *spot: lambda seconds: Timing(1e-6, 1e-6, 1e-6, 5)
+        measured_choice, "timer", lambda *spot: lambda seconds: Timing(1e-6, 1e-6, 1e-6, 5)
     )
     before = os.environ["ALIGHT_CACHE_DIR"]
     known = dict(planner_facts._profiles)

@@ -19,7 +19,7 @@ from alight._src.measure.probes import Bench, Probe
 from alight._src.measure.timing import Timing
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Spot
-from alight._src.run import measured_choice as timed_pick
+from alight._src.run import measured_choice
 from alight.backends import registry
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.backends.wgpu.adapters import preferred
@@ -132,7 +132,7 @@ def test_picking_by_time_needs_no_profile_and_takes_the_faster(
     assert all(
         estimate is not None and set(estimate.terms) == {"measured"} for estimate in found.values()
     )
-    (known,) = timed_pick._known.values()
+    (known,) = measured_choice._known.values()
     assert set(known) == {("cpu", "numpy"), ("cpu", "generated")}
 
 
@@ -144,7 +144,7 @@ def test_a_group_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.extend(spots)
         return {spot: alike(group, *spot) for spot in spots}
 
-    monkeypatch.setattr(timed_pick, "_timed", timed)
+    monkeypatch.setattr(measured_choice, "_timed", timed)
     forget(Cache.PLANS)
     with alight.policy(pick="measure", floor=0):
         for _ in range(3):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight._src.adapt.contest import PLAN_RULES
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.jit.call_phases import (
     FORCED,
@@ -22,7 +23,7 @@ from alight._src.jit.call_phases import (
     Way,
     next_phase,
 )
-from alight._src.jit.specialization import PLAN_RULES, Bits, Specialization
+from alight._src.jit.specialization import Bits, Specialization
 from alight._src.jit.trace import Trace
 
 FIRST = (Phase.WAITING, Phase.COLD, Phase.FORCED)

@@ -14,7 +14,7 @@ import pytest
 
 import alight
 from alight._src.log.decisions import LOG
-from alight._src.record import argument_memory as leased
+from alight._src.record import argument_memory
 from alight._src.run import execute
 
 BODIES = {
@@ -129,7 +129,7 @@ def test_no_copy_comes_between_two_others_of_the_last_step(
     with alight.policy(force=mode, floor=0, devices=["cpu", "sim:0"]):
         jitted = alight.jit(made(body))
         calls(jitted, 12)
-        lasting = leased._lasting
+        lasting = argument_memory._lasting
 
         def ended(value: Any) -> Any:
             lasting(value)
@@ -137,7 +137,7 @@ def test_no_copy_comes_between_two_others_of_the_last_step(
 
         args = arguments()
         with monkeypatch.context() as patch:
-            patch.setattr(leased, "_lasting", ended)
+            patch.setattr(argument_memory, "_lasting", ended)
             with pytest.raises(KeyboardInterrupt):
                 jitted(*args)
     assert time_of(args, times) is not None

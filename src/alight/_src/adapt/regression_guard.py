@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import cache
 from typing import Any
 
-from alight._src.adapt.contest import CLEAR, Contender, Contest, Rules
+from alight._src.adapt.contest import GUARD_RULES, Contender, Contest
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.at_exit import when_over
@@ -24,9 +24,6 @@ from alight.backends.registry import device
 from alight.device import HOST_DEVICE, Reason
 
 __all__ = ["GuardPhase", "RegressionGuard", "demoted", "guard_of"]
-
-# A kernel stays unless NumPy is clearly quicker: to go back on it costs as much as it may gain.
-_RULES = Rules(laps=3, least_laps=3, margin=CLEAR)
 
 # Keys of groups that lost to NumPy (`Decision.group`), for the plans to come. A program with more
 # that lose than this plans some anew and has them tried again.
@@ -103,7 +100,7 @@ class RegressionGuard:
         bits are not NumPy's, so that NumPy's runs deliver nothing."""
         self.decision = decision
         self.predicted_seconds = predicted_seconds
-        self.contest = Contest((Contender.KERNELS, Contender.NUMPY), _RULES)
+        self.contest = Contest((Contender.KERNELS, Contender.NUMPY), GUARD_RULES)
         self.phase = GuardPhase.ALONE
         self.beside = beside
 
@@ -135,7 +132,7 @@ class RegressionGuard:
         contest = self.contest
         contest.lap(way, seconds)
         if way is Contender.KERNELS:
-            if len(contest.seconds[way]) == _RULES.laps:
+            if len(contest.seconds[way]) == GUARD_RULES.laps:
                 quick = self.kernel_seconds <= self.predicted_seconds
                 after = GuardPhase.BESIDE if self.beside else GuardPhase.IN_TURNS
                 self.phase = GuardPhase.KEPT if quick else after

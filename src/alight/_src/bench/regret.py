@@ -29,8 +29,7 @@ from alight._src.plan.choose import group_key, operation
 from alight._src.plan.plan import Decision, LaunchStep, Plan, Spot, Step
 from alight._src.plan.plan_cost import account
 from alight._src.record.conversions import asarray
-from alight._src.run import evaluate, residency
-from alight._src.run import measured_choice as timed_pick
+from alight._src.run import evaluate, measured_choice, residency
 from alight.backends import registry
 from alight.device import Device, Reason
 
@@ -275,7 +274,7 @@ def _group(group: Group, decision: Decision) -> Row:
 def _taken(group: Group, able: Sequence[Spot]) -> dict[Spot, float]:
     """Return the seconds that a group took on each of these, where it can run by itself."""
     found: dict[Spot, float] = {}
-    timers = {spot: timed_pick.timer(group, *spot) for spot in able}
+    timers = {spot: measured_choice.timer(group, *spot) for spot in able}
     undisturbed = False
     for turn in range(_MOST_PASSES):
         if turn >= _PASSES and undisturbed:

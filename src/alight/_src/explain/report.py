@@ -155,7 +155,9 @@ class Report:
         str
             The page, which needs no other file.
         """
-        return text_tables.page(self._document)
+        from alight._src.explain.html_page import page  # late: 2 ms of every command's start
+
+        return page(self._document)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report to a file.

@@ -24,7 +24,16 @@ from alight._core import (
 )
 from alight._src.base.failures import failures
 from alight._src.config.loading import config
-from alight._src.jit.program import SCALARS, Argument, Fresh, Leaf, Making, NotKept, Program, Tree
+from alight._src.jit.call_program import (
+    SCALARS,
+    Argument,
+    Fresh,
+    Leaf,
+    Making,
+    NotKept,
+    Program,
+    Tree,
+)
 from alight._src.jit.trace import CONSTANT_BYTES, Trace
 from alight._src.log.decisions import eligible_elements
 from alight._src.plan.plan import LaunchStep, ViewStep

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from alight._core import Layout
 from alight._src.base.originals import np
 from alight._src.ir.well_formed import reach
-from alight._src.jit.program import Leaf
+from alight._src.jit.call_program import Leaf
 from alight._src.plan.check import (
     Given,
     Program,

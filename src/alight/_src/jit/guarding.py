@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from alight._core import POLICY
 from alight._core.guard import CallGuard, Entry
-from alight._src.adapt.contest import Contender
+from alight._src.adapt.contest import KERNEL_RULES, Contender
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
@@ -28,7 +28,7 @@ from alight._src.jit.guard_entries import (
     watch_entry,
 )
 from alight._src.jit.host_program import HostProgram, Launchable
-from alight._src.jit.specialization import KERNEL_RULES, KernelRace, Specialization
+from alight._src.jit.specialization import KernelRace, Specialization
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run.prepared_step import kernel_at_hand

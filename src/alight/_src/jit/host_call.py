@@ -14,7 +14,7 @@ from alight._core import at_hand, layout_of
 from alight._core.guard import Entry
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.jit.program import SCALARS
+from alight._src.jit.call_program import SCALARS
 from alight._src.jit.reachability import leads_nowhere
 from alight._src.record import storage_io
 from alight._src.record.array import Array

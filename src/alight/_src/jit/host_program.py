@@ -15,8 +15,8 @@ from alight._src.fp_warnings.errstate import ERRSTATE, settings_of
 from alight._src.fp_warnings.filters import at_the_call, when_to_warn
 from alight._src.fp_warnings.registry_check import AlreadyShown
 from alight._src.ir.graph import Graph
+from alight._src.jit.call_program import Argument, Fresh, Leaf, Program, Tree
 from alight._src.jit.lease import NdArray, bytes_of, window_of
-from alight._src.jit.program import Argument, Fresh, Leaf, Program, Tree
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
 from alight._src.record.argument_memory import Move, Window, one_after_the_other, put_back
 from alight._src.record.pending import foreign

@@ -3,14 +3,13 @@ figures are kept here, and what they say is an event that leads to another phase
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from alight._src.adapt.contest import Contender, Contest, Rules
+from alight._src.adapt.contest import KERNEL_RULES, PLAN_RULES, Contender, Contest
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.at_fork import renewed
 from alight._src.base.formatting import readable_seconds
@@ -29,21 +28,13 @@ from alight._src.jit.host_program import HostProgram
 from alight._src.jit.trace import Trace
 from alight._src.plan.plan import UnopenedDevices
 
-__all__ = ["KERNEL_RULES", "PROGRAMS", "Bits", "KernelRace", "Specialization"]
+__all__ = ["PROGRAMS", "Bits", "KernelRace", "Specialization"]
 
 # How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every
 # call would trace at every call; a handful of alternating settings is what real callers have.
 PROGRAMS = 8
 
 _LOST = 4.0  # so much slower in two runs is slower in all
-# The quickest of three runs of ours took 0.92 to 1.09 of NumPy's quickest in 48 races of calls that
-# take 1.02 of NumPy's time (filters of 2^20, EPYC at rest): who wins by less has not won, and then
-# it is NumPy's, which nobody can be slower than by taking it. A first run touches memory and caches
-# anew: it may take ten times as long as the next.
-PLAN_RULES = Rules(laps=3, least_laps=2, margin=1.08)
-# Kernels that are behind have all their laps: their first ones find how many threads are best.
-KERNEL_RULES = Rules(laps=5, least_laps=2, behind=math.inf)
-
 _NUMPY, _PLAN, _KERNELS = Contender
 
 # What an op takes: to trace and to plan it, alone and in one kernel (4.1 ms for the first call of

@@ -11,9 +11,9 @@ from alight._src.base.uninterrupted import bring
 from alight._src.config.loading import config
 from alight._src.ir.well_formed import reach
 from alight._src.jit.argument_leases import Leases
+from alight._src.jit.call_program import Argument, Leaf, Making, NotKept
 from alight._src.jit.host_program import HostProgram, Written
 from alight._src.jit.lease import Lease, NdArray
-from alight._src.jit.program import Argument, Leaf, Making, NotKept
 from alight._src.plan.plan import LaunchStep, Plan, UnopenedDevices
 from alight._src.record import storage_io
 from alight._src.record.argument_memory import Window, one_after_the_other

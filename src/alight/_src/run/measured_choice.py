@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from alight._src.adapt import planner_facts
-from alight._src.adapt.contest import Contest, Rules
+from alight._src.adapt.contest import CHOICE_RULES, Contest
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.ir.group import Group
@@ -26,10 +26,6 @@ __all__ = ["timed", "timer"]
 # A group's arrays are made anew to time it; with those of the program they must fit in memory.
 _SHARE_OF_MEMORY = 8
 
-# As many laps of each as tell a quick moment from a slow one; who takes three times as long as the
-# best loses by more than copies ever change, and by more than one lap errs.
-_RULES = Rules(laps=3, least_laps=3, ahead=math.inf, behind=math.inf, out=3.0)
-
 _known: dict[tuple[str, tuple[Spot, ...]], dict[Spot, Estimate | None]] = {}
 register(Cache.TIMINGS, _known.clear)
 
@@ -45,11 +41,11 @@ def timed(group: Group, spots: Sequence[Spot]) -> dict[Spot, Estimate | None]:
 
 
 def _timed(group: Group, spots: Sequence[Spot]) -> dict[Spot, Estimate | None]:
-    contest = Contest(spots, _RULES)
+    contest = Contest(spots, CHOICE_RULES)
     timers = {spot: timer(group, *spot) for spot in spots}
 
     def lap(spot: Spot) -> float:
-        found = timers[spot](LEAST_SECONDS / _RULES.laps)
+        found = timers[spot](LEAST_SECONDS / CHOICE_RULES.laps)
         if found is None:  # nor would it be otherwise in the laps to come
             contest.settle(spot, math.inf)
             return math.inf

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from alight._src.base import uninterrupted as apart
+from alight._src.base import uninterrupted
 
 
 def test_work_is_done_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,9 +19,9 @@ def test_work_is_done_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     monkeypatch.setattr(apart, "start_new_thread", refused)
-    assert apart.apart(threading.get_ident) == threading.get_ident()
+    assert uninterrupted.apart(threading.get_ident) == threading.get_ident()
     with pytest.raises(KeyError):
-        apart.apart(lambda: {}["nothing"])
+        uninterrupted.apart(lambda: {}["nothing"])
 
 
 def test_a_program_that_only_imports_alight_leaves_its_report(tmp_path: Path) -> None:
