@@ -10,8 +10,7 @@ from typing import Any
 from alight import _core
 from alight._src import store
 from alight._src.api import counter_rng
-from alight._src.base import at_fork, parsing
-from alight._src.base import uninterrupted
+from alight._src.base import at_fork, parsing, uninterrupted
 from alight._src.codegen.llvm import compiled
 from alight._src.fp_warnings import filters
 from alight._src.jit import code_origin
@@ -29,7 +28,7 @@ ORDER = tuple(
 # Where each is kept.
 LOCKS: dict[str, tuple[Any, str]] = {
     "residency.LOCK": (residency, "LOCK"),
-    "uninterrupted._working": (apart, "_working"),
+    "uninterrupted._working": (uninterrupted, "_working"),
     "kernels._making": (kernels, "_making"),
     "compiled._lock": (compiled, "_lock"),
     "parsing.lock": (parsing, "lock"),

@@ -18,10 +18,10 @@ def test_work_is_done_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch)
     def refused(*given: object) -> int:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    monkeypatch.setattr(apart, "start_new_thread", refused)
-    assert uninterrupted.apart(threading.get_ident) == threading.get_ident()
+    monkeypatch.setattr(uninterrupted, "start_new_thread", refused)
+    assert uninterrupted.uninterrupted(threading.get_ident) == threading.get_ident()
     with pytest.raises(KeyError):
-        uninterrupted.apart(lambda: {}["nothing"])
+        uninterrupted.uninterrupted(lambda: {}["nothing"])
 
 
 def test_a_program_that_only_imports_alight_leaves_its_report(tmp_path: Path) -> None:
