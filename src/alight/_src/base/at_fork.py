@@ -7,7 +7,7 @@ Locks are taken in one order: who has one asks for none that stands before it.
     residency.LOCK           plans run, devices are driven, and finalizers run in between
     Turn                     to write at once into storages, by their addresses
     registry._finding        backends are made and devices opened
-    apart._working           the main thread waits for work done apart
+    uninterrupted._working   the main thread waits for work done apart
     kernels._making          a kernel is made
     compiled._lock           its code becomes part of the process
     parsing.lock             text is parsed
