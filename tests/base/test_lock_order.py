@@ -53,12 +53,12 @@ def test_who_has_a_lock_gets_it_again(name: str) -> None:
 def test_work_that_is_done_apart_may_fork() -> None:
     program = """
 import os
-from alight._src.base.uninterrupted import apart
+from alight._src.base.uninterrupted import uninterrupted
 def work():
     child = os.fork()
     if not child:
         os._exit(7)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-assert apart(work) == 7
+assert uninterrupted(work) == 7
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
