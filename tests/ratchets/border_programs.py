@@ -341,6 +341,7 @@ add(
     out = np.zeros(n)
     special.erf(y, out=out)
     show(out, special.gammaln(y), special.expit(y), float(special.logsumexp(y)))
+    show(special.log_softmax(y), special.diric(y, 3))  # functions that are no ops of ours
 """,
 )
 add(
