@@ -34,6 +34,7 @@ NAME = "border"
 
 LARGE, SMALL = 1_000_000, 20_000
 _SECONDS = 300.0
+_TOO_LONG = 124  # the exit status of `timeout`
 
 
 class Door(NamedTuple):
@@ -149,15 +150,18 @@ def _run(
     environment = {**child_environment(MODES["auto"], "alight"), **settings}
     paths = (first_of_path, environment.get("PYTHONPATH"))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    return subprocess.run(
-        [sys.executable, *command, str(path)],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
+    try:
+        return subprocess.run(
+            [sys.executable, *command, str(path)],
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as ended:  # which costs the others nothing
+        return subprocess.CompletedProcess(ended.cmd, _TOO_LONG, "", str(ended))
 
 
 def installed() -> Iterator[str]:
