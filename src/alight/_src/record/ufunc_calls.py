@@ -26,6 +26,7 @@ from alight._src.record.numpy_fallback import (
 from alight._src.record.pending import (
     WEAK,
     WHERE,
+    at_hand_below,
     call_there,
     cast,
     concrete,
@@ -37,7 +38,6 @@ from alight._src.record.pending import (
     native,
     record_floor,
     resolve,
-    settled,
     shape_of,
 )
 from alight._src.record.reductions import reduction
@@ -225,7 +225,7 @@ def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) ->
         if isinstance(item, ArrayBase):
             found = at_hand(item)
             if found is None:
-                if layout(item).size >= least or not settled(item.storage.value):
+                if layout(item).size >= least or not at_hand_below(item.storage.value, least):
                     return NotImplemented
                 found = host(item)  # and who follows reads is told
             elif found.size >= least:
@@ -251,7 +251,7 @@ def small(inputs: Sequence[Any]) -> bool:
         return False
     for item in inputs:
         if isinstance(item, ArrayBase):
-            if layout(item).size >= least or not settled(item.storage.value):
+            if layout(item).size >= least or not at_hand_below(item.storage.value, least):
                 return False
         elif type(item) is np.ndarray:
             if item.size >= least:
