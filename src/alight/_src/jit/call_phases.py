@@ -123,11 +123,7 @@ _NEXT: dict[Phase, dict[Event, Phase]] = {
         Event.NUMPY_WON: Phase.NUMPY_LACKING,
         Event.PLAN_WON: Phase.PLAN_LACKING,
     },
-    Phase.ON_BODY: {
-        Event.KEPT: Phase.PLAN_LEADS,
-        Event.UNOPENED: Phase.PLAN_LACKING,
-        Event.GIVEN_UP: Phase.ON_NUMPY,
-    },
+    Phase.ON_BODY: {Event.KEPT: Phase.PLAN_LEADS, Event.UNOPENED: Phase.PLAN_LACKING},
     Phase.FORCED: {Event.NO_STEP: Phase.BELOW_FLOOR, Event.KERNELS_OUT: Phase.FORCED_PLAN},
 }
 

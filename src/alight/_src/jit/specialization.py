@@ -3,6 +3,7 @@ figures are kept here, and what they say is an event that leads to another phase
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -168,7 +169,10 @@ class Specialization:
         return not FOREGROUND.allows(trying) and self.spent_seconds < trying
 
     def may_take(self) -> float:
-        """Return the seconds after which a run of the body on Arrays is given up."""
+        """Return the seconds after which a run of the body on Arrays is given up: none where that
+        is the way which calls take."""
+        if self.phase in OURS:
+            return math.inf
         return GRACE_SECONDS + (self.numpy_seconds[0] if self.numpy_seconds else 0.0)
 
     def gave_up(self, seconds: float) -> None:
