@@ -85,6 +85,16 @@ def masks(x: Any, y: Any) -> Any:
     return z, np.flatnonzero(z > 0), x.reshape(2, -1).T
 
 
+def rewritten(x: Any, y: Any) -> Any:
+    x[...] = y * 2 + 1
+    y += 1
+    part = x[1:]
+    x[1] = 9.0
+    part[2] = 8.0
+    x[5:] = y[5:] * 3
+    return part, x, y[::2]
+
+
 N = 12
 
 
@@ -98,6 +108,7 @@ CASES: list[tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = [
     (locals_and_views, lambda: (np.arange(float(N)), np.linspace(0, 1, N))),
     (elements, lambda: (np.arange(float(N)), np.linspace(0, 1, N))),
     (masks, lambda: (np.arange(float(N)), np.linspace(0, 1, N))),
+    (rewritten, lambda: (np.arange(float(N)), np.linspace(0, 1, N))),
 ]  # fmt: skip
 
 
@@ -125,13 +136,16 @@ def test_what_was_given_up_has_numpys_results(
     assert given_up or ops > 5
 
 
-def test_results_share_memory_as_numpys_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    late(monkeypatch, 2)
+@pytest.mark.parametrize("ops", range(8))
+def test_results_share_memory_as_numpys_do(ops: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    late(monkeypatch, ops)
     x, y = np.arange(12.0), np.linspace(0, 1, 12)
     (own, part, copy, turned), _, _, first, second = alight.jit(locals_and_views)(x, y)
     assert first is x and second is y
     assert np.shares_memory(own, part) and not np.shares_memory(own, copy)
     assert np.shares_memory(turned, x)
+    part, first, every = alight.jit(rewritten)(x, y)
+    assert first is x and np.shares_memory(part, x) and np.shares_memory(every, y)
 
 
 def test_calls_after_one_that_was_given_up_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:

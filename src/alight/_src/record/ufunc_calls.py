@@ -24,6 +24,7 @@ from alight._src.record.numpy_fallback import (
     wrapped,
 )
 from alight._src.record.pending import (
+    OUTRIGHT,
     WEAK,
     WHERE,
     at_hand_below,
@@ -407,7 +408,9 @@ def reduce_call(
             return run_in_numpy(function, (array,), keywords)
         return exit_to_numpy(numpy_function(name), (array,), keywords)
     if out is None:
-        dying = floor.scalars and recorded.layout.ndim == 0 and temporary(array, named)
+        # a body that was given up has had what it makes for scalars since this call began
+        once = floor.scalars and record_floor() != OUTRIGHT
+        dying = once and recorded.layout.ndim == 0 and temporary(array, named)
         return make(recorded, array if dying else None)
     lay = layout(out)
     if (
