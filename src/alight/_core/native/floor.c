@@ -58,6 +58,20 @@ bool floor_in_force(Py_ssize_t *least)
     return true;
 }
 
+/* Tell whether this thread runs a body that was given up. */
+bool outright(void)
+{
+    Py_ssize_t least;
+    if (floors->traced == 0) {
+        return false;
+    }
+    if (!floor_in_force(&least)) {
+        PyErr_Clear();
+        return false;
+    }
+    return least == OUTRIGHT;
+}
+
 /* Find the elements from which on a new array is alight's, where an op on concrete operands is left to NumPy
    below ``least``: fewer while all work waits. */
 npy_intp array_floor(Py_ssize_t least)
@@ -82,6 +96,19 @@ static int floor_set(Floor *self, PyObject *number, void *field)
     }
     *(Py_ssize_t *)((char *)self + (size_t)field) = elements;
     Py_CLEAR(known_policy);
+    return 0;
+}
+
+static PyObject *floor_get_scalars(Floor *self, void *unused) { return PyBool_FromLong(self->scalars || outright()); }
+
+static int floor_set_scalars(Floor *self, PyObject *given, void *unused)
+{
+    int scalars = given == NULL ? -1 : PyObject_IsTrue(given);
+    if (scalars < 0) {
+        if (given == NULL) PyErr_SetString(PyExc_AttributeError, "scalars cannot be deleted");
+        return -1;
+    }
+    self->scalars = (char)scalars;
     return 0;
 }
 
@@ -196,11 +223,12 @@ static PyMemberDef floor_members[] = {
     {"budget", T_LONGLONG, offsetof(Floor, budget), 0, NULL},
     {"pending", T_LONGLONG, offsetof(Floor, pending), 0, NULL},
     {"traced", T_LONGLONG, offsetof(Floor, traced), 0, NULL},
-    {"scalars", T_BOOL, offsetof(Floor, scalars), 0, NULL},
     {NULL},
 };
 
 static PyGetSetDef floor_properties[] = {
+    {"scalars", (getter)floor_get_scalars, (setter)floor_set_scalars,
+     "Whether small results are NumPy's own: under `alight run`, and in a body that was given up.", NULL},
     {"record_floor", (getter)floor_get, (setter)floor_set,
      "Result elements below which an op on concrete operands is left to NumPy; -n: not known yet, and "
      "not asked for by new arrays of less than n elements.",

@@ -35,7 +35,7 @@ static bool called_by_user(void)
    traced, what is read must be told. */
 bool may_do(Py_ssize_t *least)
 {
-    return floors->traced == 0 && floor_in_force(least) && *least > 0 && called_by_user();
+    return floor_in_force(least) && (floors->traced == 0 || *least == OUTRIGHT) && *least > 0 && called_by_user();
 }
 
 /* Tell whether a layout stays within so many bytes from an offset. */
@@ -82,9 +82,10 @@ static PyObject *bytes_of(Array *array, npy_intp least, bool write)
     }
     PyArrayObject *owner = (PyArrayObject *)data->array;
     if (write
-        && (overlaps_itself(layout) || (!whole && !((View *)array->window)->writeable) || data->foreign || data->remote != Py_None
-            || storage->lease != Py_None || Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1 || !PyArray_ISWRITEABLE(owner)
-            || !may_write(storage))) {
+        && (overlaps_itself(layout) || (!whole && !((View *)array->window)->writeable) || data->remote != Py_None
+            || storage->lease != Py_None || !PyArray_ISWRITEABLE(owner) || !may_write(storage)
+            /* of the caller's memory nothing is deferred in a body that was given up */
+            || (data->foreign ? !outright() : Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1))) {
         return NULL;
     }
     npy_intp offset = value->offset + (whole ? 0 : ((View *)array->window)->offset);
@@ -230,16 +231,17 @@ PyObject *taken_over(PyObject *made, npy_intp least)
         return NULL;
     }
     least = array_floor(least);
+    bool plain = floors->scalars || least == OUTRIGHT;
     if (PyArray_CheckExact(made)) {
         PyArrayObject *array = (PyArrayObject *)made;
-        if (!is_native(PyArray_DESCR(array)) || (floors->scalars && PyArray_SIZE(array) < least)) {
+        if (!is_native(PyArray_DESCR(array)) || (plain && PyArray_SIZE(array) < least)) {
             return made;
         }
         if (is_fresh(made) && PyArray_NDIM(array) > 0) { /* the hook keeps those without axes from scalars */
             return adopted(made);
         }
     } else if (is_scalar(made)) {
-        return floors->scalars || PyArray_IsScalar(made, LongDouble) || PyArray_IsScalar(made, CLongDouble)
+        return plain || PyArray_IsScalar(made, LongDouble) || PyArray_IsScalar(made, CLongDouble)
             ? made
             : scalar_adopted(made);
     } else if (is_several(made)) {
@@ -497,8 +499,23 @@ PyObject *at_hand(PyObject *module, PyObject *array)
     if (!expect_type(array, &ArrayType, "array")) {
         return NULL;
     }
-    PyObject *found = floors->traced ? NULL : bytes_at_hand((Array *)array, NPY_MAX_INTP);
+    PyObject *found = floors->traced && !outright() ? NULL : bytes_at_hand((Array *)array, NPY_MAX_INTP);
     return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
+}
+
+/* Return NumPy's own view in a body that was given up: of the caller's memory, once it has all that was written.
+   NULL without an error: the hook knows. */
+static PyObject *plain_view(Array *self, PyObject *key)
+{
+    Value *value = (Value *)((Storage *)self->storage)->value;
+    bool lent = is_value((PyObject *)value) && is_data(value->data) && ((Data *)value->data)->foreign;
+    if (!lent || ((Storage *)self->storage)->lease != Py_None || (self->window != Py_None && !((View *)self->window)->writeable)) {
+        return NULL;
+    }
+    PyObject *whole = bytes_at_hand(self, NPY_MAX_INTP);
+    PyObject *view = whole == NULL ? NULL : PyObject_GetItem(whole, key);
+    Py_XDECREF(whole);
+    return view;
 }
 
 PyObject *once_getitem(PyObject *array, PyObject *key)
@@ -506,6 +523,10 @@ PyObject *once_getitem(PyObject *array, PyObject *key)
     Array *self = (Array *)array;
     Layout *layout = is_ours(array) ? window_of(self) : NULL;
     int kind = layout == NULL ? FANCY : kind_of(key, layout->ndim);
+    bool plain = kind != FANCY && outright();
+    if (plain && kind != ELEMENT) {
+        return plain_view(self, key);
+    }
     if (kind == BASIC || kind == INTEGERS) {
         Py_INCREF(layout);
         PyObject *view = view_at(self, layout, key, kind);
@@ -515,11 +536,11 @@ PyObject *once_getitem(PyObject *array, PyObject *key)
     if (kind == FANCY) {
         return layout == NULL ? NULL : once_gather(array, key);
     }
-    if (floors->traced) {
+    if (floors->traced && !plain) {
         return NULL;
     }
     PyObject *whole = bytes_at_hand(self, NPY_MAX_INTP), *element = NULL;
-    if (whole != NULL && floors->scalars) {
+    if (whole != NULL && (floors->scalars || plain)) {
         element = PyObject_GetItem(whole, key);
     } else if (whole != NULL && is_native(PyArray_DESCR((PyArrayObject *)whole))) {
         element = PyObject_GetItem(whole, key);

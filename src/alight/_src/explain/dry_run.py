@@ -58,6 +58,12 @@ class Unwatched:
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Do nothing."""
 
+    def recorded(self) -> None:
+        """Do nothing: nobody waits for this body."""
+
+    def settle_given_up(self) -> None:
+        """Do nothing: no body is given up."""
+
     def order(self, values: Sequence[Value]) -> None:
         """Return None: nothing is leased."""
 

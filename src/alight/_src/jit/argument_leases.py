@@ -136,8 +136,9 @@ class Leases:
             evaluate.evaluate(left)
         bring_home([lease.storage for lease in leases])
         for lease in leases:
-            lease.shape_members()
             lease.settle()
+        for lease in self.leases:
+            lease.shape_members()
         self._write_back()
 
     def _reads(self, value: Value) -> bool:

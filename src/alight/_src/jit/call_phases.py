@@ -70,10 +70,12 @@ class Event(Enum):
     KERNELS_WON = auto()
     KERNELS_OUT = auto()  # they have lost, or cannot be launched
     OTHER_SCALARS = auto()  # a call that no program is for, where none is made any more
+    GIVEN_UP = auto()  # its body went on for much longer on Arrays than in NumPy
+    GIVEN_UP_FIRST = auto()  # its body went on for long, and what NumPy takes is not known
 
 
 _NEXT: dict[Phase, dict[Event, Phase]] = {
-    Phase.WAITING: {Event.PAYS: Phase.COLD},
+    Phase.WAITING: {Event.PAYS: Phase.COLD, Event.GIVEN_UP: Phase.ON_NUMPY},
     Phase.COLD: {Event.KEPT: Phase.RACING, Event.NOT_KEPT: Phase.IMPURE},
     Phase.TRACED: {
         Event.TIMED: Phase.RACING,
@@ -86,6 +88,8 @@ _NEXT: dict[Phase, dict[Event, Phase]] = {
         Event.NO_GAIN: Phase.ON_NUMPY,
         Event.NUMPY_WON: Phase.ON_NUMPY,
         Event.PLAN_WON: Phase.ON_BODY,
+        Event.GIVEN_UP: Phase.ON_NUMPY,
+        Event.GIVEN_UP_FIRST: Phase.WAITING,
     },
     Phase.RACING: {
         Event.UNMADE: Phase.TRACED,

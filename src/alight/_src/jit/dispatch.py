@@ -23,11 +23,12 @@ one |
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from time import perf_counter
 from typing import Any
 
-from alight._core import recording_errstate
+from alight._core import POLICY, recording_errstate
 from alight._core.guard import by_position
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.originals import np
@@ -283,7 +284,10 @@ class Dispatching(GuardCache):
             if missed is not None:
                 missed.specialization.came(Event.NOT_KEPT)
             return self._numpy(args, kwargs)
-        trace = tracing or Trace(leases.leases)
+        ends = math.inf
+        if missed is not None and choice_is_open():
+            ends = began + missed.specialization.may_take()
+        trace = tracing or Trace(leases.leases, ends)
         errstate = recording_errstate()
         wanted = proven and missed is not None and missed.specialization.may_trace()
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
@@ -292,6 +296,7 @@ class Dispatching(GuardCache):
         away = tracing is not None and tracing.away
         whole = (proven or away) and choice_is_open()
         recording = policy(floor=0) if whole else nullcontext()
+        outside = POLICY.get()
         program = None
         raised: BaseException | None = None
         with as_jitted(self.__wrapped__, trace) as function, recording:
@@ -306,6 +311,8 @@ class Dispatching(GuardCache):
                 raise
             finally:
                 trace.closed = True
+                if trace.given_up:
+                    POLICY.set(outside)
                 leases.settle()
                 leases.give_kept(raised)
                 raised = None  # it leads to this frame
@@ -323,6 +330,8 @@ class Dispatching(GuardCache):
             kind.keep(missed.described.scalars, program)
         there = [] if program is None else kernels_there(program)
         kind.traced(trace, program, there, trace.ours or not whole, planned)
+        if trace.given_up:
+            kind.gave_up(perf_counter() - began)
         straight = wanted and learned.proof.straight and not kwargs
         if straight and not trace.requests and _below_floor(args):
             kind.came(Event.NO_STEP)

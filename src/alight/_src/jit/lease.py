@@ -65,7 +65,8 @@ class Lease:
         self.leased = self.storage.lease = ArgumentMemory(value, pairs)
 
     def shape_members(self) -> None:
-        """Give the caller's ndarrays the shapes that were assigned to the Arrays for them."""
+        """Give the caller's ndarrays the shapes and flags that were assigned to the Arrays for
+        them."""
         member: Any
         for member, array in zip(self.members, self.arrays, strict=True):
             given = storage_io.layout(array)
@@ -83,6 +84,9 @@ class Lease:
                         member.shape = given.shape
                     if given.strides != member.strides:
                         member.strides = given.strides
+            window = array.window
+            if window is not None and window.writeable is not member.flags.writeable:
+                member.flags.writeable = window.writeable
 
     def settle(self) -> None:
         """Defer nothing about the caller's memory, which has the current version, from now on."""
@@ -92,10 +96,6 @@ class Lease:
         evaluate.only_on_host(storage.value)
         data.shared = True
         storage.lease = None
-        for member, array in zip(self.members, self.arrays, strict=True):
-            window = array.window
-            if window is not None and window.writeable is not member.flags.writeable:
-                member.flags.writeable = window.writeable
 
 
 def _array(storage: Storage, view: View | None) -> Array:

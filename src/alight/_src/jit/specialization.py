@@ -3,6 +3,7 @@ figures are kept here, and what they say is an event that leads to another phase
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -44,6 +45,10 @@ _TRACE_SECONDS, _NUMPY_SECONDS = 2e-4, 7e-7
 # What running a small body on Arrays may take, in NumPy's own time: recording an op takes some 10
 # µs where NumPy takes 0.5 µs on few elements.
 _BODY_FACTOR = 20
+
+# The promise gives any call 60 ms beside three times NumPy's. A third of it goes to find out that a
+# body is none for us; the rest is for what is pending then, to be planned and run.
+GRACE_SECONDS = 0.020
 
 # The design's rule: never plan what NumPy would finish in under 20 times the planning time.
 PLANNING_SHARE = 20
@@ -95,7 +100,7 @@ class Specialization:
 
     __slots__ = (
         "bits", "contest", "last_seconds", "phase", "programs", "race", "sizes",
-        "spent_seconds", "tries", "unopened",
+        "spent_seconds", "trial_seconds", "tries", "unopened",
     )  # fmt: skip
 
     def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None) -> None:
@@ -105,6 +110,7 @@ class Specialization:
         self.contest = Contest((_NUMPY, _PLAN), PLAN_RULES)
         self.spent_seconds = 0.0  # all that went into calls of this kind
         self.last_seconds = 0.0
+        self.trial_seconds = 0.0  # after which its body was given up
         self.unopened: tuple[UnopenedDevices, ...] = ()  # devices that its plans do without
         self.race: KernelRace | None = None  # that its kernels are in
         self.programs: OrderedDict[Any, HostProgram] = OrderedDict()
@@ -132,7 +138,8 @@ class Specialization:
                 return way
             if way is Way.NUMPY_FOR_NOW:
                 if phase is Phase.WAITING and not self.waits(ops):
-                    self.came(Event.PAYS)
+                    again = self.may_take() >= 2 * self.trial_seconds
+                    self.came(Event.PAYS if again else Event.GIVEN_UP)
                 elif phase is Phase.NUMPY_LEADS and program is None and self.race is None:
                     self.came(Event.OTHER_SCALARS)
                 else:
@@ -160,6 +167,18 @@ class Specialization:
             trying = max(FOREGROUND.trace_seconds, _TRACE_SECONDS * count)
         # Once NumPy has taken as long as trying would, waiting on costs no less.
         return not FOREGROUND.allows(trying) and self.spent_seconds < trying
+
+    def may_take(self) -> float:
+        """Return the seconds after which a run of the body on Arrays is given up: none where that
+        is the way which calls take."""
+        if self.phase in OURS:
+            return math.inf
+        return GRACE_SECONDS + (self.numpy_seconds[0] if self.numpy_seconds else 0.0)
+
+    def gave_up(self, seconds: float) -> None:
+        """Note that the body was given up after so long."""
+        self.trial_seconds = seconds
+        self.came(Event.GIVEN_UP if self.numpy_seconds else Event.GIVEN_UP_FIRST)
 
     def traced(
         self,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
-from alight._core import Layout, Value
+from alight._core import POLICY, Layout, Value
 from alight._src.base.originals import np
 from alight._src.base.uninterrupted import bring
-from alight._src.config.loading import config
+from alight._src.config.loading import config, current_policy, policy
 from alight._src.ir.well_formed import reach
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.call_program import Argument, Leaf, Making, NotKept
@@ -16,7 +18,8 @@ from alight._src.jit.host_program import HostProgram, Written
 from alight._src.jit.lease import Lease, NdArray
 from alight._src.plan.plan import LaunchStep, Plan, UnopenedDevices
 from alight._src.record import storage_io
-from alight._src.record.argument_memory import Window, one_after_the_other
+from alight._src.record.argument_memory import Window, bring_home, one_after_the_other
+from alight._src.record.pending import OUTRIGHT
 from alight._src.run import evaluate, residency
 from alight._src.run.execute import WriteOrder
 from alight.device import HOST_DEVICE
@@ -28,16 +31,24 @@ __all__ = ["CONSTANT_BYTES", "Trace", "make_program"]
 # call.
 CONSTANT_BYTES = 1 << 20
 
+# Steps of plans and elements read between two looks at the clock. Bodies that ask for fewer between
+# large steps are judged by what a whole run of them takes.
+_LEAST_STEPS = 64
+
 
 class Trace:
-    """What was asked for while a body ran."""
+    """What was asked for while a body ran. A body that goes on past ``ends``, by the clock of
+    `perf_counter`, is given up: what is left of it is NumPy's, op by op."""
 
     __slots__ = (
         "_leases",
         "away",
         "closed",
+        "ends",
         "exact",
+        "given_up",
         "ours",
+        "reads",
         "requests",
         "started",
         "steps",
@@ -45,22 +56,48 @@ class Trace:
         "unopened_devices",
     )  # fmt: skip
 
-    def __init__(self, leases: Sequence[Lease] = ()) -> None:
+    def __init__(self, leases: Sequence[Lease] = (), ends: float = math.inf) -> None:
         self._leases = leases
+        self.ends = ends
+        self.given_up = False
         self.away = False  # some of the arguments lie on a device
         self.touched = False  # an element that depends on the arguments was asked for
         self.closed = False  # the body has returned: what runs now is the work itself
         self.exact = True  # everything that ran gives NumPy's bits
         self.ours = False  # something was planned for other than NumPy
         self.unopened_devices: list[UnopenedDevices] = []  # what plans lack by not having devices
+        self.reads = 0
         self.requests = 0
         self.steps = 0
         self.started = evaluate.requests()
 
     def read(self, value: Value) -> None:
         """Note that a concrete value's elements were read."""
-        if not self.closed and value.data is not None and self.mine(value):
+        if self.closed:
+            return
+        if value.data is not None and self.mine(value):
             self.touched = True
+        self.reads += 1
+        if self.reads + self.steps >= _LEAST_STEPS:
+            self.recorded()
+
+    def recorded(self) -> None:
+        """Give the body up where it is late: what follows is NumPy's. Whoever runs the body puts
+        its policy back."""
+        if not self.closed and not self.given_up and perf_counter() > self.ends:
+            self.given_up = self.touched = True
+            POLICY.set(policy(floor=OUTRIGHT).over(current_policy()))
+
+    def settle_given_up(self) -> None:
+        """Put what was written into the caller's memory, of which nothing is deferred from now on,
+        if the body was given up."""
+        if not self.given_up:
+            return
+        evaluate.evaluate_all()
+        leases = [lease for lease in self._leases if lease.storage.lease is not None]
+        bring_home([lease.storage for lease in leases])
+        for lease in leases:
+            lease.settle()
 
     def mine(self, value: Value) -> bool:
         """Tell whether these are the caller's bytes."""

@@ -10,7 +10,9 @@ from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.record.eager_calls import called
 from alight._src.record.pending import (
+    OUTRIGHT,
     array_floor,
+    at_hand_below,
     call_there,
     concrete,
     loses_imaginary,
@@ -32,6 +34,7 @@ from alight._src.record.storage_io import (
     looked_at,
     opened,
     read,
+    settle_given_up,
     view_of,
 )
 from alight.backends.registry import only_host
@@ -94,6 +97,9 @@ def getitem(array: ArrayBase, key: Any) -> Any:
             window = lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]
         else:
             window = lay.probe[key]
+        if floor.traced and record_floor() == OUTRIGHT:
+            settle_given_up(array.storage)
+            return export(array)[key]
         return view_of(array, window, lay.probe)
     return _gather(array, key)
 
@@ -145,9 +151,10 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
     if window.ndim == 0 and shape_of(item):
         _set_now(array, given, item)
         return  # an element set to a sequence: NumPy takes some and words the rest
-    lazy = isinstance(item, ArrayBase) and not settled(item.storage.value)
-    pending = array.storage.value.op is not None
-    if not lazy and not (pending and window.size) and window.size < max(record_floor(), 1):
+    least = max(record_floor(), 1)
+    lazy = isinstance(item, ArrayBase) and not at_hand_below(item.storage.value, least)
+    pending = not at_hand_below(array.storage.value, least) and array.storage.value.op is not None
+    if not lazy and not (pending and window.size) and window.size < least:
         # Small, and everything is at hand: NumPy writes in place now.
         _set_now(array, key, item)
         return

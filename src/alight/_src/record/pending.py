@@ -219,6 +219,19 @@ def settled(value: Value) -> bool:
     return value.op is None and (value.data is None or value.data.array is not None)
 
 
+# The floor of a body that was given up: nothing is recorded any more, what is pending is done where
+# it is met, and what is made is NumPy's own (core.h has the same number).
+OUTRIGHT = sys.maxsize - 1
+
+
+def at_hand_below(value: Value, least: int) -> bool:
+    """Tell whether the value's host bytes can be read now, under a floor of so many elements: where
+    that is `OUTRIGHT`, they can once this returns."""
+    if least == OUTRIGHT and value.op is not None:
+        evaluate.evaluate((value,))
+    return settled(value)
+
+
 def exposed(value: Value) -> bool:
     """Tell whether others can write to the value's bytes: then reading it must not be deferred."""
     data = value.data
@@ -233,6 +246,10 @@ def may_record() -> bool:
 
 # All others move elements, and warn of nothing.
 _COMPUTING = frozenset((Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LIBRARY))
+
+
+# Ops between two looks at the clock while a body is traced: some tenths of a millisecond.
+_LOOK_EVERY = 32
 
 
 def pend(op: Op, operands: tuple[Value, ...], attrs: Any, layout: Layout) -> Value:
@@ -253,6 +270,8 @@ def pend_each(
     floor.pending = min(floor.pending + sum([layout.size for _, layout in results]), sys.maxsize)
     if (floor.count >= floor.limit or floor.pending > floor.budget) and floor.due(*place):
         evaluate.enough()
+    if floor.traced and not floor.count % _LOOK_EVERY and (watch := evaluate.watch.by) is not None:
+        watch.recorded()
     now = op.kind in _COMPUTING and recording_errstate() is None and collected()
     if now:
         evaluate.evaluate(operands)  # what was left to wait warns as such

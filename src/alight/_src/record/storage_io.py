@@ -154,8 +154,16 @@ def _at_home(storage: Storage) -> bool:
     return storage.lease is None or bool(storage.lease.holds(value.data))
 
 
+def settle_given_up(storage: Storage) -> None:
+    """Have the caller's memory hold all that was written, and nothing of it be deferred from now
+    on, in a body that was given up."""
+    if storage.lease is not None and (watch := evaluate.watch.by) is not None:
+        watch.settle_given_up()
+
+
 def _written_next(storage: Storage) -> None:
     """Evaluate what is about to be written, and who reads its old elements."""
+    settle_given_up(storage)
     if storage.value.op is not None:
         evaluate.evaluate((storage.value,))
     value = storage.value

@@ -24,8 +24,10 @@ from alight._src.record.numpy_fallback import (
     wrapped,
 )
 from alight._src.record.pending import (
+    OUTRIGHT,
     WEAK,
     WHERE,
+    at_hand_below,
     call_there,
     cast,
     concrete,
@@ -37,7 +39,6 @@ from alight._src.record.pending import (
     native,
     record_floor,
     resolve,
-    settled,
     shape_of,
 )
 from alight._src.record.reductions import reduction
@@ -225,7 +226,7 @@ def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) ->
         if isinstance(item, ArrayBase):
             found = at_hand(item)
             if found is None:
-                if layout(item).size >= least or not settled(item.storage.value):
+                if layout(item).size >= least or not at_hand_below(item.storage.value, least):
                     return NotImplemented
                 found = host(item)  # and who follows reads is told
             elif found.size >= least:
@@ -251,7 +252,7 @@ def small(inputs: Sequence[Any]) -> bool:
         return False
     for item in inputs:
         if isinstance(item, ArrayBase):
-            if layout(item).size >= least or not settled(item.storage.value):
+            if layout(item).size >= least or not at_hand_below(item.storage.value, least):
                 return False
         elif type(item) is np.ndarray:
             if item.size >= least:
@@ -407,7 +408,9 @@ def reduce_call(
             return run_in_numpy(function, (array,), keywords)
         return exit_to_numpy(numpy_function(name), (array,), keywords)
     if out is None:
-        dying = floor.scalars and recorded.layout.ndim == 0 and temporary(array, named)
+        # a body that was given up has had what it makes for scalars since this call began
+        once = floor.scalars and record_floor() != OUTRIGHT
+        dying = once and recorded.layout.ndim == 0 and temporary(array, named)
         return make(recorded, array if dying else None)
     lay = layout(out)
     if (

@@ -96,6 +96,12 @@ class Watcher(Protocol):
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Note that a request is about to run a plan on these leaves."""
 
+    def recorded(self) -> None:
+        """Note that some ops more were recorded."""
+
+    def settle_given_up(self) -> None:
+        """Put what was written into the caller's memory, if the function was given up."""
+
     def order(self, values: Sequence[Value]) -> WriteOrder | None:
         """Return in which order a request for these values may write into leased memory."""
 

@@ -1,0 +1,184 @@
+"""Bodies that go on for much longer on Arrays than in NumPy are given up: the rest is NumPy's, on
+what there is by then, and so are the calls that follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight._src.config.loading import current_policy
+from alight._src.jit import trace
+from alight._src.jit.specialization import Specialization
+from alight._src.jit.trace import Trace
+from alight._src.record import pending
+
+NEVER, AT_ONCE = math.inf, -1.0
+
+
+def late(monkeypatch: pytest.MonkeyPatch, ops: int) -> list[Trace]:
+    """Have each body be late from an op on, and run on Arrays however small they are; return what
+    becomes of it."""
+    given_up: list[Trace] = []
+    recorded, seen = Trace.recorded, [0]
+
+    def counted(own: Trace) -> None:
+        seen[0] += 1
+        own.ends = AT_ONCE if seen[0] > ops else NEVER
+        before = own.given_up
+        recorded(own)
+        if own.given_up and not before:
+            given_up.append(own)
+
+    monkeypatch.setattr(Trace, "recorded", counted)
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
+    monkeypatch.setattr(Specialization, "may_take", lambda kind: 1.0)
+    monkeypatch.setattr(trace, "_LEAST_STEPS", 1)
+    monkeypatch.setattr(pending, "_LOOK_EVERY", 1)
+    return given_up
+
+
+def triangular(lower: Any, b: Any) -> Any:
+    x = np.zeros(len(b))
+    for i in range(len(b)):
+        x[i] = (b[i] - lower[i, :i] @ x[:i]) / lower[i, i]
+    return x
+
+
+def updates(c: Any, a: Any) -> Any:
+    for i in range(len(c)):
+        c[i, : i + 1] *= 0.5
+        c[i] += a[:, i]
+    c[c > 1] = -1.0
+    return c[::2], c
+
+
+def locals_and_views(x: Any, y: Any) -> Any:
+    own = x * 2
+    part, copy = own[2:], own.copy()
+    part[0] = 7.0
+    x[1:5] = y[:4]
+    own += 1
+    kept = [own, part, copy, x[::-1]]
+    y[...] = x
+    x[0] = 3.0
+    return kept, own.sum(), float(part[0]), x, y
+
+
+def elements(x: Any, y: Any) -> Any:
+    total = 0.0
+    for i in range(len(x)):
+        x[i] = y[i] + total
+        total += x[i] * 0.5
+    return total, type(x[0]) is np.float64, x.max()
+
+
+def masks(x: Any, y: Any) -> Any:
+    np.add(x, y, out=x, where=y > 0.5)
+    x[np.argsort(y)[:3]] = 0
+    z = np.where(x > y, x, y)
+    z[1:] -= z[:-1].copy()
+    return z, np.flatnonzero(z > 0), x.reshape(2, -1).T
+
+
+def rewritten(x: Any, y: Any) -> Any:
+    x[...] = y * 2 + 1
+    y += 1
+    part = x[1:]
+    x[1] = 9.0
+    part[2] = 8.0
+    x[5:] = y[5:] * 3
+    return part, x, y[::2]
+
+
+N = 12
+
+
+def square(first: float, last: float) -> Any:
+    return np.linspace(first, last, N * N).reshape(N, N)
+
+
+CASES: list[tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = [
+    (triangular, lambda: (np.tril(square(1, 9)), np.arange(1.0, N + 1))),
+    (updates, lambda: (square(0, 3), square(1, 2))),
+    (locals_and_views, lambda: (np.arange(float(N)), np.linspace(0, 1, N))),
+    (elements, lambda: (np.arange(float(N)), np.linspace(0, 1, N))),
+    (masks, lambda: (np.arange(float(N)), np.linspace(0, 1, N))),
+    (rewritten, lambda: (np.arange(float(N)), np.linspace(0, 1, N))),
+]  # fmt: skip
+
+
+def flat(tree: Any) -> Iterator[Any]:
+    for item in tree if isinstance(tree, (list, tuple)) else [tree]:
+        if isinstance(item, (list, tuple)):
+            yield from flat(item)
+        else:
+            yield item
+
+
+@pytest.mark.parametrize("ops", [0, 1, 2, 3, 5, 8, 13, 21])
+@pytest.mark.parametrize(("body", "given"), CASES, ids=[body.__name__ for body, _ in CASES])
+def test_what_was_given_up_has_numpys_results(
+    body: Any, given: Callable[[], tuple[Any, ...]], ops: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up = late(monkeypatch, ops)
+    own, plain = given(), given()
+    jitted = alight.jit(body)
+    for _ in range(5):
+        made, wanted = jitted(*own), body(*plain)
+        for one, other in zip(flat((made, own)), flat((wanted, plain)), strict=True):
+            assert type(one) is type(other)
+            np.testing.assert_array_equal(one, other)
+    assert given_up or ops > 5
+
+
+@pytest.mark.parametrize("ops", range(8))
+def test_results_share_memory_as_numpys_do(ops: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    late(monkeypatch, ops)
+    x, y = np.arange(12.0), np.linspace(0, 1, 12)
+    (own, part, copy, turned), _, _, first, second = alight.jit(locals_and_views)(x, y)
+    assert first is x and second is y
+    assert np.shares_memory(own, part) and not np.shares_memory(own, copy)
+    assert np.shares_memory(turned, x)
+    part, first, every = alight.jit(rewritten)(x, y)
+    assert first is x and np.shares_memory(part, x) and np.shares_memory(every, y)
+
+
+def test_calls_after_one_that_was_given_up_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = late(monkeypatch, 4)
+    monkeypatch.setattr(Specialization, "may_take", lambda kind: 0.0)
+    jitted = alight.jit(elements)
+    for _ in range(40):
+        jitted(np.arange(float(N)), np.ones(N))
+    assert len(given_up) <= 2  # once before NumPy was timed, and once after
+
+
+def test_the_policy_of_the_program_is_its_own_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    late(monkeypatch, 0)
+
+    @alight.jit
+    def raises(x: Any) -> Any:
+        for i in range(5):
+            x[i] = i
+        raise LookupError(float(x[2]))
+
+    x = np.ones(8)
+    before = current_policy()
+    with pytest.raises(LookupError, match="2"):
+        raises(x)
+    assert current_policy() is before
+    assert x.tolist() == [0, 1, 2, 3, 4, 1, 1, 1]
+
+
+def test_what_policies_force_is_never_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = []
+    recorded = Trace.recorded
+    monkeypatch.setattr(Trace, "recorded", lambda own: (ends.append(own.ends), recorded(own))[1])
+    monkeypatch.setattr(pending, "_LOOK_EVERY", 1)
+    with alight.policy(floor=0, force="cpu:generated"):
+        alight.jit(triangular)(np.tril(np.ones((N, N))), np.ones(N))
+    assert set(ends) == {NEVER}
