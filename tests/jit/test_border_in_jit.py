@@ -117,6 +117,19 @@ def test_packages_are_given_ndarrays_and_give_arrays_back(folder: Path) -> None:
     )
 
 
+def test_what_a_package_has_kept_is_the_array_that_it_was_given(folder: Path) -> None:
+    same(
+        folder,
+        "",
+        """
+        y = x * 2.0 + 1.0
+        keep, other = outside.Keeper(y), outside.Keeper(x)
+        parts = [keep.x is y, y is keep.x, keep.x is not y, keep.x is x, other.x is x]
+        return parts, [a is y for a in (keep.x, other.x)], keep.x is None
+        """,
+    )
+
+
 def test_the_functions_that_it_calls(folder: Path) -> None:
     same(
         folder,

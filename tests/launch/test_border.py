@@ -217,6 +217,23 @@ def test_an_array_comes_back_as_it_is(folder: Path) -> None:
     )
 
 
+def test_what_a_package_has_kept_is_the_array_that_it_was_given(folder: Path) -> None:
+    same(
+        folder,
+        """
+        keep = outside.Keeper(y)
+        print(keep.x is y, y is keep.x, keep.x is not y, keep.x is x, x is not keep.x)
+        kept = outside.same({"k": outside.Keeper([y, x])})
+        print([a is y for a in kept["k"].x], [b is x for b in vars(kept["k"])["x"]])
+        first, second = kept["k"].x
+        print(first is y, second is y, y[:5] is y, keep.x[:5] is y, keep.x is None)
+        def held(k, v):
+            return k.x is v and not k.x is not v
+        print(held(keep, y), held(keep, x), 1 if keep.x is y else 2, [keep][0].x is y)
+        """,
+    )
+
+
 def test_containers_and_objects_hand_over_ndarrays(folder: Path) -> None:
     same(
         folder,

@@ -906,6 +906,8 @@ add(
         a.tobytes()))))
     show(np.asarray(i.point(lambda v: v // 2)), np.asarray(Image.frombuffer("L", (100, 100), a,
         "raw", "L", 0, 1)))
+    whole = (y * 60.0).astype(np.uint8).reshape(-1, 100)
+    show(np.asarray(Image.fromarray(whole)))
 """,
 )
 add(
@@ -1025,6 +1027,9 @@ add(
     pos = nx.spring_layout(g, pos=dict(enumerate(np.stack([x[:10], y[:10]], 1))), seed=0,
         iterations=2)
     show(len(pos), nx.pagerank(g, personalization=dict(enumerate(y[:10])))[0] > 0)
+    nx.set_node_attributes(g, y, "all")
+    y[0] = 8.0
+    show(g.nodes[3]["all"] is y, nx.get_node_attributes(g, "all")[5] is y, g.nodes[4]["all"])
 """,
 )
 add(

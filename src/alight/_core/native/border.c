@@ -510,17 +510,30 @@ COMPARED(is_unequal, Py_NE)
 COMPARED(is_more, Py_GT)
 COMPARED(is_more_or_equal, Py_GE)
 
+static PyObject *is_itself(PyObject *one, PyObject *other) { return PyBool_FromLong(one == other); }
+
 /* In the order of OPERATORS of jit/border.py. */
 static const binaryfunc operators[] = {
     PyNumber_Add, PyNumber_Subtract, PyNumber_Multiply, PyNumber_TrueDivide, PyNumber_FloorDivide, PyNumber_Remainder,
     raised, PyNumber_MatrixMultiply, PyNumber_Lshift, PyNumber_Rshift, PyNumber_And, PyNumber_Or, PyNumber_Xor,
-    is_less, is_less_or_equal, is_equal, is_unequal, is_more, is_more_or_equal, PyNumber_Divmod,
+    is_less, is_less_or_equal, is_equal, is_unequal, is_more, is_more_or_equal, is_itself, PyNumber_Divmod,
     PyNumber_InPlaceAdd, PyNumber_InPlaceSubtract, PyNumber_InPlaceMultiply, PyNumber_InPlaceTrueDivide,
     PyNumber_InPlaceFloorDivide, PyNumber_InPlaceRemainder, raised_in_place, PyNumber_InPlaceMatrixMultiply,
     PyNumber_InPlaceLshift, PyNumber_InPlaceRshift, PyNumber_InPlaceAnd, PyNumber_InPlaceOr, PyNumber_InPlaceXor,
     has, PyObject_GetItem, without,
 };
-enum { OPERATOR_COUNT = sizeof operators / sizeof *operators, IN_PLACE = 20, OF_HOLDERS = 33 };
+enum { OPERATOR_COUNT = sizeof operators / sizeof *operators, IN_PLACE = 21, OF_HOLDERS = 34 };
+
+/* Tell whether two objects are one to the program: a package's attributes and containers have the ndarray of an Array. */
+static PyObject *is_one(Border *self, PyObject *one, PyObject *other)
+{
+    bool ours = PyObject_TypeCheck(one, &ArrayType), theirs = PyObject_TypeCheck(other, &ArrayType);
+    PyObject *array = ours ? one : other, *kept = ours ? other : one;
+    if (ours == theirs || !PyArray_CheckExact(kept)) return is_itself(one, other);
+    PyObject *back = left(self, Py_NewRef(kept), Py_None), *found = back == NULL ? NULL : is_itself(back, array);
+    Py_XDECREF(back);
+    return found;
+}
 
 /* Do an operation on two operands: where one is a package's it is given the ndarrays of the other. */
 static PyObject *border_operate(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
@@ -532,6 +545,7 @@ static PyObject *border_operate(PyObject *object, PyObject *const *args, Py_ssiz
         return NULL;
     }
     PyObject *one = args[1], *other = args[2], *result = NULL;
+    if (operators[which] == is_itself) return is_one(self, one, other);
     /* Of what is changed or looked into only an Array is another thing to a package. */
     bool gives_one = which < IN_PLACE ? may_hold(one) : which < OF_HOLDERS && PyObject_TypeCheck(one, &ArrayType);
     bool gives_other = may_hold(other);

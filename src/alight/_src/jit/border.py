@@ -387,7 +387,7 @@ _BINARY = (
 )
 OPERATORS = (
     *_BINARY,
-    *("lt", "le", "eq", "ne", "gt", "ge", "divmod"),
+    *("lt", "le", "eq", "ne", "gt", "ge", "is_", "divmod"),
     *["i" + name.rstrip("_") for name in _BINARY],
     *("contains", "getitem", "delitem"),
 )

@@ -38,7 +38,7 @@ BINARY = {
 }  # fmt: skip
 _COMPARING = {
     ast.Lt: "lt", ast.LtE: "le", ast.Eq: "eq", ast.NotEq: "ne", ast.Gt: "gt", ast.GtE: "ge",
-    ast.In: "contains", ast.NotIn: "contains",
+    ast.In: "contains", ast.NotIn: "contains", ast.Is: "is_", ast.IsNot: "is_",
 }  # fmt: skip
 # Expressions that are rewritten whole, where they make no first Array before it is reached.
 _WHOLE = (ast.BinOp, ast.Compare, ast.Subscript, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.Tuple)
@@ -129,7 +129,7 @@ class Expressions(ast.NodeTransformer):
                 if name == "contains":
                     operands.reverse()
                 new = self.operate(name, operands, node)
-                negated = isinstance(node.ops[0], ast.NotIn)
+                negated = isinstance(node.ops[0], (ast.NotIn, ast.IsNot))
                 return here(ast.UnaryOp(ast.Not(), new), node) if negated else new
         if (
             isinstance(node, ast.Subscript)
