@@ -89,6 +89,7 @@ template <typename T> static T word(int i) {
 """
 _RUNTIME = r"""
 #include "shim.h"
+#include <csetjmp>
 #include <cstdlib>
 #include <ucontext.h>
 #include <vector>
@@ -96,18 +97,26 @@ Dim threadIdx, blockIdx, gridDim;
 unsigned long long slots[1024];
 struct Meeting { unsigned come = 0, turn = 0; };
 static std::vector<ucontext_t> threads;
-static std::vector<char> over;
+struct Place { jmp_buf registers; };
+static std::vector<Place> places;
+static std::vector<char> begun, over;
 static std::vector<Meeting> warps;
 static Meeting everyone;
 static ucontext_t outside;
 static unsigned current, left;
+static void go(unsigned n) {
+  current = threadIdx.x = n;
+  if (begun[n]) _longjmp(places[n].registers, 1);
+  begun[n] = 1;
+  setcontext(&threads[n]);
+}
 static void next() {
   const unsigned me = current;
   unsigned n = me;
   do n = (n + 1) % threads.size(); while (over[n]);
   if (n == me) return;
-  current = threadIdx.x = n;
-  swapcontext(&threads[me], &threads[n]);
+  // swapcontext asks the system for the mask of signals, each time
+  if (_setjmp(places[me].registers) == 0) go(n);
 }
 static void meet(Meeting& m, unsigned size) {
   const unsigned turn = m.turn, me = current;
@@ -127,8 +136,7 @@ static void begin() {
   if (--left == 0) setcontext(&outside);
   unsigned n = current;
   do n = (n + 1) % threads.size(); while (over[n]);
-  current = threadIdx.x = n;
-  setcontext(&threads[n]);
+  go(n);
 }
 void run(unsigned blocks, unsigned size, void (*f)()) {
   const size_t room = 1 << 16;
@@ -139,6 +147,8 @@ void run(unsigned blocks, unsigned size, void (*f)()) {
   for (unsigned b = 0; b < blocks; ++b) {
     blockIdx.x = b;
     threads.assign(size, ucontext_t());
+    places.resize(size);
+    begun.assign(size, 0);
     over.assign(size, 0);
     warps.assign(size / 32 + 1, Meeting());
     everyone = Meeting();
@@ -151,6 +161,7 @@ void run(unsigned blocks, unsigned size, void (*f)()) {
       makecontext(&threads[t], begin, 0);
     }
     current = threadIdx.x = 0;
+    begun[0] = 1;
     swapcontext(&outside, &threads[0]);
   }
   free(stacks);
