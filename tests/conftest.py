@@ -29,6 +29,8 @@ os.environ["ALIGHT_CALIBRATE"] = "off"
 os.environ["ALIGHT_CHECK"] = "1"
 # The user's settings file is not the tests': here there is none.
 os.environ["XDG_CONFIG_HOME"] = os.path.join(_CACHE, "config")
+# pytest-xdist's processes have the same: their environment is that of the process that starts them.
+os.environ.setdefault("CUDA_ON_CPU", os.path.join(_CACHE, "cuda-on-cpu"))
 
 # The ops of SciPy's functions are in the table that tests are drawn from, whichever file is first.
 with suppress(ImportError):
@@ -51,9 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _own_cache() -> Iterator[None]:
-    yield
+def pytest_unconfigure() -> None:
     shutil.rmtree(_CACHE, ignore_errors=True)
 
 

@@ -6,14 +6,17 @@ its warp, have come. So what is computed is checked, and not how memory races wo
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,57 +30,37 @@ from alight._src.codegen.cuda.group_forms import Form, card_nest, form, schedule
 from alight._src.codegen.cuda.kernel_program import Step, scalars
 from alight._src.ir.group import Group
 
+# Where the processes of a session find what one of them has compiled.
+FOLDER = "CUDA_ON_CPU"
+_FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-w", "-fPIC")
+# What kernels include, and what runs them. To compile it took three fourths of a kernel's time.
 _SHIM = r"""
 #include <cmath>
 #include <cstring>
 #include <type_traits>
-#include <ucontext.h>
-#include <vector>
-#include <cstdlib>
 #define __device__
 #define __global__
 #define __shared__ static
 #define __forceinline__ inline
 #define __noinline__
 #define __launch_bounds__(...)
+#pragma GCC visibility push(hidden)
 struct Dim { unsigned x; };
-static Dim threadIdx, blockIdx, gridDim;
-struct Meeting { unsigned come = 0, turn = 0; };
-static std::vector<ucontext_t> threads;
-static std::vector<char> over;
-static std::vector<Meeting> warps;
-static Meeting everyone;
-static unsigned long long slots[1024];
-static ucontext_t outside;
-static unsigned current, left;
-static void next() {
-  const unsigned me = current;
-  unsigned n = me;
-  do n = (n + 1) % threads.size(); while (over[n]);
-  if (n == me) return;
-  current = threadIdx.x = n;
-  swapcontext(&threads[me], &threads[n]);
-}
-static void meet(Meeting& m, unsigned size) {
-  const unsigned turn = m.turn, me = current;
-  if (++m.come == size) { m.come = 0; ++m.turn; }
-  for (long i = 0; m.turn == turn; ++i) {
-    if (i > 1000000) abort();  // somebody never comes
-    next();
-  }
-  current = threadIdx.x = me;
-}
+extern Dim threadIdx, blockIdx, gridDim;
+extern unsigned long long slots[1024];
+void __syncwarp();
+void __syncthreads();
+void run(unsigned blocks, unsigned size, void (*f)());
+#pragma GCC visibility pop
 using std::max;
 using std::min;
-static void __syncwarp() { meet(warps[threadIdx.x / 32], 32); }
-static void __syncthreads() { meet(everyone, threads.size()); }
 template <typename T> static T exchanged(T x, unsigned from) {
   const unsigned me = threadIdx.x, warp = me / 32;
   memcpy(&slots[me], &x, sizeof(T));
-  meet(warps[warp], 32);
+  __syncwarp();
   T result;
   memcpy(&result, &slots[warp * 32 + from], sizeof(T));
-  meet(warps[warp], 32);
+  __syncwarp();
   return result;
 }
 template <typename T> static T __shfl_xor_sync(unsigned, T x, int mask) {
@@ -97,6 +80,55 @@ static int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 static unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
+static const long long* words;
+template <typename T> static T word(int i) {
+  typename std::remove_cv<T>::type value;
+  memcpy(&value, &words[i], sizeof(T));
+  return value;
+}
+"""
+_RUNTIME = r"""
+#include "shim.h"
+#include <csetjmp>
+#include <cstdlib>
+#include <ucontext.h>
+#include <vector>
+Dim threadIdx, blockIdx, gridDim;
+unsigned long long slots[1024];
+struct Meeting { unsigned come = 0, turn = 0; };
+static std::vector<ucontext_t> threads;
+struct Place { jmp_buf registers; };
+static std::vector<Place> places;
+static std::vector<char> begun, over;
+static std::vector<Meeting> warps;
+static Meeting everyone;
+static ucontext_t outside;
+static unsigned current, left;
+static void go(unsigned n) {
+  current = threadIdx.x = n;
+  if (begun[n]) _longjmp(places[n].registers, 1);
+  begun[n] = 1;
+  setcontext(&threads[n]);
+}
+static void next() {
+  const unsigned me = current;
+  unsigned n = me;
+  do n = (n + 1) % threads.size(); while (over[n]);
+  if (n == me) return;
+  // swapcontext asks the system for the mask of signals, each time
+  if (_setjmp(places[me].registers) == 0) go(n);
+}
+static void meet(Meeting& m, unsigned size) {
+  const unsigned turn = m.turn, me = current;
+  if (++m.come == size) { m.come = 0; ++m.turn; }
+  for (long i = 0; m.turn == turn; ++i) {
+    if (i > 1000000) abort();  // somebody never comes
+    next();
+  }
+  current = threadIdx.x = me;
+}
+void __syncwarp() { meet(warps[threadIdx.x / 32], 32); }
+void __syncthreads() { meet(everyone, threads.size()); }
 static void (*body)();
 static void begin() {
   body();
@@ -104,10 +136,9 @@ static void begin() {
   if (--left == 0) setcontext(&outside);
   unsigned n = current;
   do n = (n + 1) % threads.size(); while (over[n]);
-  current = threadIdx.x = n;
-  setcontext(&threads[n]);
+  go(n);
 }
-static void run(unsigned blocks, unsigned size, void (*f)()) {
+void run(unsigned blocks, unsigned size, void (*f)()) {
   const size_t room = 1 << 16;
   // not cleared, and given back: each of hundreds of libraries would keep 64 MB otherwise
   char* stacks = (char*)malloc(room * size);
@@ -116,6 +147,8 @@ static void run(unsigned blocks, unsigned size, void (*f)()) {
   for (unsigned b = 0; b < blocks; ++b) {
     blockIdx.x = b;
     threads.assign(size, ucontext_t());
+    places.resize(size);
+    begun.assign(size, 0);
     over.assign(size, 0);
     warps.assign(size / 32 + 1, Meeting());
     everyone = Meeting();
@@ -128,15 +161,10 @@ static void run(unsigned blocks, unsigned size, void (*f)()) {
       makecontext(&threads[t], begin, 0);
     }
     current = threadIdx.x = 0;
+    begun[0] = 1;
     swapcontext(&outside, &threads[0]);
   }
   free(stacks);
-}
-static const long long* words;
-template <typename T> static T word(int i) {
-  typename std::remove_cv<T>::type value;
-  memcpy(&value, &words[i], sizeof(T));
-  return value;
 }
 """
 _PLAIN = {
@@ -186,18 +214,46 @@ def library(text: str) -> ctypes.CDLL:
             f'extern "C" void launch_{name}(unsigned blocks, unsigned size, const long long* w) '
             f"{{ words = w; run(blocks, size, call_{name}); }}"
         )
-    folder = Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
-    stem = hashlib.sha256(text.encode()).hexdigest()[:16]
-    source, target = folder / f"{stem}.cpp", folder / f"{stem}.so"
-    source.write_text("\n".join([_SHIM, text, *callers]))
-    command = [str(compiler()), "-std=c++17", "-O1", "-ffp-contract=off", "-w", "-fPIC", "-shared"]
-    made = subprocess.run(
-        [*command, str(source), "-o", str(target)], capture_output=True, text=True
-    )
-    assert made.returncode == 0, f"{made.stderr[:3000]}\n{text}"
-    found = ctypes.CDLL(str(target))
-    shutil.rmtree(folder)
-    return found
+    source = "\n".join(['#include "shim.h"', text, *callers])
+    target = _folder() / f"{hashlib.sha256(source.encode()).hexdigest()[:16]}.so"
+    if not target.exists():
+        _compile(source, target, "-shared", str(target.parent / "runtime.o"), "-x", "c++")
+    return ctypes.CDLL(str(target))
+
+
+@cache
+def _folder() -> Path:
+    """Return the folder for what is compiled, with what all kernels need."""
+    if FOLDER in os.environ:
+        folder = Path(os.environ[FOLDER])
+        folder.mkdir(exist_ok=True)
+    else:
+        folder = Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if not (folder / "runtime.o").exists():  # the last one
+        with _whole(folder / "shim.h") as made:
+            made.write_text(_SHIM)
+        _compile(_SHIM, folder / "shim.h.gch", "-x", "c++-header")
+        _compile(_RUNTIME, folder / "runtime.o", "-c", "-x", "c++")
+    return folder
+
+
+@contextmanager
+def _whole(target: Path) -> Iterator[Path]:
+    """Yield a path for what becomes the target when all of it is there."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as made:
+        yield Path(made) / "made"
+        (Path(made) / "made").replace(target)
+
+
+def _compile(text: str, target: Path, *how: str) -> None:
+    command = [str(compiler()), *_FLAGS, "-I", str(target.parent), *how]
+    with _whole(target) as made:
+        (source := made.with_name("source")).write_text(text)
+        done = subprocess.run(
+            [*command, str(source), "-o", str(made)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{done.stderr[:3000]}\n{text}"
 
 
 def launched(compiled: ctypes.CDLL, step: Step, words: Sequence[int]) -> None:

@@ -15,7 +15,7 @@ import alight
 from alight._core import probing
 
 SEED = 20260
-BIG = 3_000_000
+BIG = 300_000
 
 
 def _layouts(seed: int, count: int) -> list[np.ndarray[Any, Any]]:
@@ -144,6 +144,7 @@ _SET: list[Callable[[Any], Any]] = [
 ]
 
 
+@pytest.mark.usefixtures("small_is_small")
 @pytest.mark.filterwarnings("ignore:Setting the:DeprecationWarning")  # from NumPy 2.4 on
 @pytest.mark.parametrize("pending", [False, True])
 @pytest.mark.parametrize("turned", [False, True])

@@ -20,7 +20,7 @@ class Box:
 
 def new(dtype, shape, first=0):
     array = np.empty(shape, dtype)
-    numbers = np.arange(first, first + array.size) * 5 % 9
+    numbers = np.tile(np.arange(first, first + 9) * 5 % 9, array.size // 9 + 1)[: array.size]
     array[...] = (numbers > 3 if dtype == "?" else numbers).reshape(shape)
     BASES.append(array)
     return array

@@ -23,7 +23,7 @@ def _bytes(array: Array) -> Any:
         return [_bytes(array[name]) for name in array.dtype.names]
     if array.dtype.kind == "O":
         return [_plainly(item) for item in array.ravel()]
-    if array.dtype.kind in "fc":
+    if array.dtype.kind in "fc" and np.isnan(array).any():  # large ones are not copied in vain
         array = np.array(array, order="K")
         parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
         for part in parts:
@@ -67,7 +67,7 @@ class Witness:
             "error": error,
             "results": seen,
             "arguments": [_bytes(base) for base in self.bases],
-            "held": self._seen(list(arguments), []),
+            "held": self._seen(list(arguments), [], True),
             "warnings": sorted(set(told)),
         }
 
@@ -75,7 +75,8 @@ class Witness:
         """Return what all results are after the last call."""
         return {"warnings": [], "results kept": [self._seen(result, []) for result in self._kept]}
 
-    def _seen(self, item: Any, before: list[Array]) -> Any:
+    def _seen(self, item: Any, before: list[Array], beside_bases: bool = False) -> Any:
+        """Return what an item is; without the elements of a base that is seen itself."""
         if self._ours and isinstance(item, (ArrayBase, np.generic)):
             # Where NumPy has scalars, Arrays of no dimensions; and memory of their own.
             item = np.asarray(item)
@@ -86,20 +87,27 @@ class Witness:
                 "shape": item.shape,
                 "strides": item.strides if item.size else None,
                 "writeable": item.flags.writeable,
-                "memory": self._shared(item, before),
-                "elements": _bytes(item),
+                "memory": (place := self._shared(item, before)),
+                "elements": "" if beside_bases and self._has(item, place) else _bytes(item),
             }
             before.append(item)
             return described
         if isinstance(item, (list, tuple)):
-            return [type(item).__name__, *[self._seen(part, before) for part in item]]
+            return [type(item).__name__, *[self._seen(part, before, beside_bases) for part in item]]
         if isinstance(item, dict):
-            return {key: self._seen(part, before) for key, part in item.items()}
+            return {key: self._seen(part, before, beside_bases) for key, part in item.items()}
         if type(item).__name__ == "Box":
-            return self._seen(vars(item), before)
+            return self._seen(vars(item), before, beside_bases)
         if isinstance(item, np.generic):
             return f"{type(item).__name__}({_plainly(np.asarray(item))})"
         return f"{type(item).__name__}({item!r})"
+
+    def _has(self, array: Array, place: Any) -> bool:
+        """Tell whether the elements of an array at that place are a base's."""
+        if not isinstance(place, tuple):
+            return False
+        base = self.bases[place[0]]
+        return base.dtype == array.dtype and base.flags.forc and place[1] % base.itemsize == 0
 
     def _shared(self, array: Array, before: list[Array]) -> Any:
         """Return where in a watched array's memory this one begins, or which of the results before

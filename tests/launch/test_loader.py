@@ -231,13 +231,17 @@ def test_a_zip_file_runs_by_its_main(tmp_path: Path, end: str) -> None:
     """
     files = {"beside.py": "import numpy as np\nx = 1\n", "broken.py": "import numpy\nx = = 1\n"}
     files |= {"pack/__init__.py": "", "pack/near.py": NEAR}
-    for name in ("app.zip", "app.pyz", "bare"):
+    # How a file ends and what it is called are two things: each name with one of the endings.
+    for name in ("app.zip", *{"": ["app.pyz"], "1/0": ["bare"]}.get(end, [])):
         archive(tmp_path, name, {"__main__.py": text, **files})
         same(tmp_path, "--fast", script=name)
     archive(tmp_path, "lib.zip", {"pack/__main__.py": text, **files})
     paths = os.pathsep.join((str(PACKAGE.parent), str(tmp_path / "lib.zip")))
     same(tmp_path, "--fast", script=["-m", "pack"], PYTHONPATH=paths)
-    archive(tmp_path, "empty.zip", files)
+
+
+def test_a_zip_file_without_a_main_does_not_run(tmp_path: Path) -> None:
+    archive(tmp_path, "empty.zip", {"beside.py": "import numpy as np\nx = 1\n"})
     assert run(tmp_path, "-m", "alight", "run", "empty.zip").returncode == 1
 
 
