@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextvars
 import functools
 import types
 import weakref
@@ -81,6 +82,12 @@ def module(a: Any) -> Any:
     return made
 
 
+def of_context(a: Any) -> Any:
+    made = contextvars.ContextVar[Any]("kept")
+    made.set(a)
+    return made
+
+
 # How the memory of an argument is kept, and how the body gets at it from that.
 HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "list in an attribute": (lambda a: Node([a]), lambda h: h.kept[0]),
@@ -106,6 +113,8 @@ HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "structured view": (lambda a: Node(a.view([("x", "f8")])), lambda h: h.kept["x"]),
     "record": (lambda a: [a.view([("x", "f8")])[0]], lambda h: [h[0]["x"]]),
     "module": (module, lambda h: h.u[0]),
+    "context variable": (of_context, lambda h: h.get()),
+    "jitted function": (lambda a: alight.jit(lambda: a), lambda h: h()),
 }
 
 

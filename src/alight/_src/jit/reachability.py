@@ -15,6 +15,7 @@ import mmap
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
@@ -197,11 +198,13 @@ def _parts(item: Any, kind: type) -> list[Any]:
         with ignoring_failures(ReferenceError):
             return [item.__repr__.__self__]
         return []
+    if kind is ContextVar:  # which keeps what it was set to in what its thread runs in
+        return [item.get(None)]
     if kind.__module__.partition(".")[0] in READERS and callable(item):
         # A compiled function, which all of its package hangs on.
         return [item.__wrapped__] if hasattr(item, "__wrapped__") else []
     if kind.__module__.startswith("alight."):
-        return [item.__wrapped__] if hasattr(kind, "declared_pure") else []
+        return [item.__wrapped__] if hasattr(item, "declared_pure") else []
     return [*gc.get_referents(item), *_kept(item), kind]
 
 
