@@ -63,19 +63,20 @@ def exchange(holder: Any, give: Give) -> Any:
         return holder if owner is holder.__self__ else method_of(holder, owner)
     if isinstance(holder, dict):
         if _leads_on(dict.values(holder)):
-            _exchange_items(dict.items(holder), lambda k, v: dict.__setitem__(holder, k, v), give)
+            _exchange_items(dict, holder, give)
     elif isinstance(holder, list):
         if _leads_on(holder):
-            _exchange_items(enumerate(holder), lambda k, v: list.__setitem__(holder, k, v), give)
+            _exchange_items(list, holder, give)
     elif isinstance(holder, deque):
-        _exchange_items(enumerate(holder), lambda k, v: deque.__setitem__(holder, k, v), give)
-    elif isinstance(holder, (set, frozenset)):
+        _exchange_items(deque, holder, give)
+    elif isinstance(holder, frozenset):
         if any(isinstance(item, ArrayBase) for item in holder):  # scalars, which have their hashes
-            items = [give(item) for item in holder]
-            if isinstance(holder, frozenset):
-                return type(holder)(items)
-            holder.clear()
-            holder.update(items)
+            return type(holder)([give(item) for item in holder])
+    elif isinstance(holder, set):
+        scalars = [item for _, item in _items(set, holder) if isinstance(item, ArrayBase)]
+        if given := {id(item): give(item) for item in scalars}:
+            # In one call: another thread adds nothing meanwhile. The order stays as it is, too.
+            set.__init__(holder, [given.get(id(item), item) for _, item in _items(set, holder)])
     elif isinstance(holder, BaseException):
         if (args := _exchanged(holder.args, give)) is not holder.args:
             holder.args = args
@@ -87,11 +88,11 @@ def exchange(holder: Any, give: Give) -> Any:
         if (new := _exchanged(old, give)) is not old:
             holder.__defaults__ = new
         for kept in (holder.__kwdefaults__ or {}, vars(holder)):
-            _exchange_items(kept.items(), kept.__setitem__, give)
+            _exchange_items(dict, kept, give)
     elif isinstance(holder, partial):
         old = (holder.func, holder.args, holder.keywords, vars(holder))
         for kept in old[2:]:
-            _exchange_items(kept.items(), kept.__setitem__, give)
+            _exchange_items(dict, kept, give)
         new = (give(old[0]), _exchanged(old[1], give), *old[2:])
         if new[0] is not old[0] or new[1] is not old[1]:
             holder.__setstate__(new)  # type: ignore[attr-defined]  # the only way to set them
@@ -128,8 +129,7 @@ def _leads_on(items: Iterable[Any]) -> bool:
 
 def exchange_attributes(holder: Any, give: Give) -> None:
     """Exchange the attributes of an object for what ``give`` returns."""
-    kept = attributes(holder)
-    _exchange_items(dict.items(kept), lambda k, v: dict.__setitem__(kept, k, v), give)
+    _exchange_items(dict, attributes(holder), give)
     kind: Any = type(holder)
     for slot in slots(kind):
         try:
@@ -162,10 +162,36 @@ def _dict_of(kind: Any) -> Any:
     return found if type(found) is GetSetDescriptorType else None
 
 
-def _exchange_items(items: Any, put: Callable[[Any, Any], Any], give: Give) -> None:
-    for place, item in list(items):
-        if not _is_closed(item) and (new := give(item)) is not item:
-            put(place, new)
+def _exchange_items(kind: Any, holder: Any, give: Give) -> None:
+    """Exchange what a dict, list or deque holds. Other threads may change it meanwhile: what has
+    moved is looked for, and what has gone stays away."""
+    for place, item in _items(kind, holder):
+        if _is_closed(item) or (new := give(item)) is item:
+            continue
+        found = [place]
+        while found and not _put(kind, holder, found[0], item, new):
+            moved = () if kind is dict else _items(kind, holder)
+            found = [there for there, other in moved if other is item]
+
+
+def _items(kind: Any, holder: Any) -> list[tuple[Any, Any]]:
+    while True:
+        with ignoring_failures(RuntimeError):  # another thread has changed it meanwhile
+            return [*(dict.items(holder) if kind is dict else enumerate(kind.__iter__(holder)))]
+
+
+def _put(kind: Any, holder: Any, place: Any, old: Any, new: Any) -> bool:
+    """Put an item in the place of another, and tell whether that was there."""
+    with ignoring_failures(LookupError):
+        if type(holder) is kind:
+            # No call between: the interpreter takes turns of threads at calls.
+            if holder[place] is old:
+                holder[place] = new
+                return True
+        elif kind.__getitem__(holder, place) is old:
+            kind.__setitem__(holder, place, new)
+            return True
+    return False
 
 
 def _is_closed(item: Any) -> bool:
