@@ -314,7 +314,20 @@ class Guarding:
         return object.__getattribute__(self, name)
 
 
-@pytest.mark.parametrize("made", [Told, Guarding])
+class Proxying:
+    """Its objects say themselves of which module they are, as proxies do."""
+
+    __module__ = property(lambda self: 1 // 0)  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.kept: Any = None
+
+
+# It is of no module: where it was made, nothing has a name.
+Homeless: Any = eval("type('Homeless', (), {'kept': None})", {})
+
+
+@pytest.mark.parametrize("made", [Told, Guarding, Proxying, Homeless])
 def test_looking_runs_none_of_the_programs_code(made: type) -> None:
     @alight.jit
     def passed(x: Any, holder: Any) -> Any:

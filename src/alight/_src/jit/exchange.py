@@ -20,7 +20,7 @@ from types import (
 from typing import Any
 
 from alight._core import ArrayBase
-from alight._src.base.classes import classes_of, kept_by_class
+from alight._src.base.classes import classes_of, kept_by_class, module_of
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.jit.code_origin import of_a_package, standard
@@ -210,7 +210,7 @@ def is_the_programs(kind: type) -> bool:
     """Tell whether a class is the program's own: what those of packages keep is their affair."""
     if kind is SimpleNamespace:
         return True
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    file = getattr(sys.modules.get(module_of(kind)), "__file__", None)
     if file is None:
         return bool(kind.__flags__ & _BY_A_STATEMENT)
     return not of_a_package(file) and not file.startswith(standard())

@@ -9,7 +9,7 @@ from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
-from alight._src.base.classes import classes_of, kept_by_class
+from alight._src.base.classes import classes_of, kept_by_class, module_of
 from alight._src.jit.bytecode import instructions
 from alight._src.jit.exchange import attributes
 from alight._src.jit.reachability import Reachability
@@ -47,7 +47,7 @@ def holds_locks(reach: Reachability) -> bool:
 
 @kept_by_class
 def _for_itself(kind: Any) -> bool:
-    return any(base.__module__.startswith(_FOR_THEMSELVES) for base in kind.__mro__)
+    return any(module_of(base).startswith(_FOR_THEMSELVES) for base in kind.__mro__)
 
 
 def _kept(item: Any) -> list[Any]:

@@ -21,7 +21,7 @@ from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
 
 from alight._core import ArrayBase
-from alight._src.base.classes import classes_of, kept_by_class
+from alight._src.base.classes import classes_of, kept_by_class, module_of
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.jit.bytecode import asks_for_names, names_of
@@ -200,10 +200,10 @@ def _parts(item: Any, kind: type) -> list[Any]:
         return []
     if kind is ContextVar:  # which keeps what it was set to in what its thread runs in
         return [item.get(None)]
-    if kind.__module__.partition(".")[0] in READERS and callable(item):
+    if module_of(kind).partition(".")[0] in READERS and callable(item):
         # A compiled function, which all of its package hangs on.
         return [item.__wrapped__] if hasattr(item, "__wrapped__") else []
-    if kind.__module__.startswith("alight."):
+    if module_of(kind).startswith("alight."):
         return [item.__wrapped__] if hasattr(item, "declared_pure") else []
     return [*gc.get_referents(item), *_kept(item), kind]
 
