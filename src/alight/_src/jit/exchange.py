@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from functools import partial
 from types import (
     FunctionType,
@@ -23,6 +24,7 @@ from alight._core import ArrayBase
 from alight._src.base.classes import classes_of, kept_by_class, module_of
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
+from alight._src.base.uninterrupted import uninterrupted
 from alight._src.jit.code_origin import of_a_package, standard
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "exchange",
     "exchange_attributes",
     "has_attributes",
+    "has_scalar_keys",
     "holds_objects",
     "is_the_programs",
     "method_of",
@@ -56,12 +59,21 @@ def exchange(holder: Any, give: Give) -> Any:
     """Return a container or an object after its items, elements and attributes were exchanged for
     what ``give`` returns: the very object, but for sets and methods of Arrays, which cannot be
     changed."""
+    if isinstance(holder, type):
+        if is_the_programs(holder):
+            _exchange_of_class(holder, give)
+        return holder
+    if type(holder) is np.ndarray and holder.dtype.hasobject and holder.dtype.names is None:
+        _exchange_elements(holder, give)
+        return holder
     if _is_closed(holder):
         return holder
     if type(holder) is MethodType:
         owner = give(holder.__self__)
         return holder if owner is holder.__self__ else method_of(holder, owner)
     if isinstance(holder, dict):
+        if has_scalar_keys(holder):
+            _exchange_keys(holder, give)
         if _leads_on(dict.values(holder)):
             _exchange_items(dict, holder, give)
     elif isinstance(holder, list):
@@ -77,6 +89,9 @@ def exchange(holder: Any, give: Give) -> Any:
         if given := {id(item): give(item) for item in scalars}:
             # In one call: another thread adds nothing meanwhile. The order stays as it is, too.
             set.__init__(holder, [given.get(id(item), item) for _, item in _items(set, holder)])
+    elif type(holder) is ContextVar:
+        if (new := give(old := holder.get(None))) is not old:
+            holder.set(new)
     elif isinstance(holder, BaseException):
         if (args := _exchanged(holder.args, give)) is not holder.args:
             holder.args = args
@@ -84,9 +99,9 @@ def exchange(holder: Any, give: Give) -> Any:
         for cell in holder.__closure__ or ():
             with ignoring_failures(ValueError):  # not assigned yet
                 cell.cell_contents = give(cell.cell_contents)
-        old = holder.__defaults__ or ()
-        if (new := _exchanged(old, give)) is not old:
-            holder.__defaults__ = new
+        defaults = holder.__defaults__ or ()
+        if (others := _exchanged(defaults, give)) is not defaults:
+            holder.__defaults__ = others
         for kept in (holder.__kwdefaults__ or {}, vars(holder)):
             _exchange_items(dict, kept, give)
     elif isinstance(holder, partial):
@@ -119,7 +134,9 @@ def method_of(method: MethodType, owner: Any) -> Any:
 
 def holds_objects(tree: Any) -> bool:
     """Tell whether a tuple, list or dict has items that may keep something."""
-    return _leads_on(tree.values() if type(tree) is dict else tree)
+    if type(tree) is dict:
+        return has_scalar_keys(tree) or _leads_on(tree.values())
+    return _leads_on(tree)
 
 
 def _leads_on(items: Iterable[Any]) -> bool:
@@ -139,6 +156,44 @@ def exchange_attributes(holder: Any, give: Give) -> None:
         if (new := give(item)) is not item:
             with ignoring_failures(AttributeError):  # of a class written in C, which sets it itself
                 slot.__set__(holder, new)
+
+
+def _exchange_elements(array: np.ndarray[Any, Any], give: Give) -> None:
+    """Exchange what an ndarray of objects holds for what ``give`` returns."""
+    if not array.flags.writeable or not _leads_on(array.ravel().tolist()):
+        return
+    one = array if array.ndim else array.reshape(1)
+    for place in np.ndindex(one.shape):
+        item = one[place]
+        if not _is_closed(item) and (new := give(item)) is not item and one[place] is item:
+            one[place] = new
+
+
+def has_scalar_keys(holder: dict[Any, Any]) -> bool:
+    """Tell whether scalars that a body computed are keys of a dict."""
+    return any(issubclass(kind, ArrayBase) for kind in classes_of(dict.keys(holder)))
+
+
+def _exchange_keys(holder: dict[Any, Any], give: Give) -> None:
+    """Exchange scalars that are keys, which have their hashes; the order stays as it is."""
+    keys = [key for key, _ in _items(dict, holder) if isinstance(key, ArrayBase)]
+    given = {id(key): give(key) for key in keys}
+
+    def put() -> None:
+        items = {given.get(id(key), key): item for key, item in _items(dict, holder)}
+        dict.clear(holder)
+        dict.update(holder, items)
+
+    uninterrupted(put)
+
+
+def _exchange_of_class(kind: type, give: Give) -> None:
+    """Exchange what a class keeps beside its methods for what ``give`` returns."""
+    for name, item in _items(dict, vars(kind).copy()):
+        if hasattr(type(item), "__get__") or _is_closed(item) or (new := give(item)) is item:
+            continue
+        if vars(kind).get(name) is item:
+            type.__setattr__(kind, name, new)
 
 
 def attributes(holder: Any) -> dict[str, Any]:
