@@ -114,6 +114,10 @@ HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "record": (lambda a: [a.view([("x", "f8")])[0]], lambda h: [h[0]["x"]]),
     "module": (module, lambda h: h.u[0]),
     "context variable": (of_context, lambda h: h.get()),
+    "default of a context variable": (
+        lambda a: contextvars.ContextVar("kept", default=a),
+        lambda h: h.get(),
+    ),
     "jitted function": (lambda a: alight.jit(lambda: a), lambda h: h()),
 }
 

@@ -199,7 +199,7 @@ def _parts(item: Any, kind: type) -> list[Any]:
             return [item.__repr__.__self__]
         return []
     if kind is ContextVar:  # which keeps what it was set to in what its thread runs in
-        return [item.get(None)]
+        return [*gc.get_referents(item), item.get(None)]
     if module_of(kind).partition(".")[0] in READERS and callable(item):
         # A compiled function, which all of its package hangs on.
         return [item.__wrapped__] if hasattr(item, "__wrapped__") else []
