@@ -41,7 +41,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "reshape_of_sum": lambda a: np.reshape(a.sum(), ()),
     "reshaped_sum": lambda a: a.sum().reshape(()),
     "reshaped_to_one": lambda a: a.sum().reshape(1, -1),
-    "nan_to_num": lambda a: np.nan_to_num(a.sum()),
+    "nan_to_num_of_sum": lambda a: np.nan_to_num(a.sum()),
     "nan_to_num_whole": lambda a: np.nan_to_num((a > 1).sum()),
     "nan_to_num_view": lambda a: np.nan_to_num(a[3, ...]),
     "roll": lambda a: np.roll(a.sum(), 1),
