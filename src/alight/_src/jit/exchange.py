@@ -189,11 +189,16 @@ def _exchange_keys(holder: dict[Any, Any], give: Give) -> None:
 
 def _exchange_of_class(kind: type, give: Give) -> None:
     """Exchange what a class keeps beside its methods for what ``give`` returns."""
-    for name, item in _items(dict, vars(kind).copy()):
-        if hasattr(type(item), "__get__") or _is_closed(item) or (new := give(item)) is item:
+    for name, item in vars(kind).copy().items():
+        if _closed_in_classes(type(item)) or (new := give(item)) is item:
             continue
         if vars(kind).get(name) is item:
             type.__setattr__(kind, name, new)
+
+
+@kept_by_class  # asked of every attribute of a class at every call that comes by it
+def _closed_in_classes(kind: Any) -> bool:
+    return issubclass(kind, _CLOSED) or any("__get__" in vars(base) for base in kind.__mro__)
 
 
 def attributes(holder: Any) -> dict[str, Any]:
@@ -231,8 +236,10 @@ def _exchange_items(kind: Any, holder: Any, give: Give) -> None:
 
 def _items(kind: Any, holder: Any) -> list[tuple[Any, Any]]:
     while True:
-        with ignoring_failures(RuntimeError):  # another thread has changed it meanwhile
+        try:
             return [*(dict.items(holder) if kind is dict else enumerate(kind.__iter__(holder)))]
+        except failures(RuntimeError):  # another thread has changed it meanwhile
+            continue
 
 
 def _put(kind: Any, holder: Any, place: Any, old: Any, new: Any) -> bool:

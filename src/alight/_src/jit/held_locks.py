@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import gc
-import sys
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
@@ -18,8 +17,8 @@ __all__ = ["holds_locks"]
 
 # Conditions, semaphores, events, barriers, queues, pools and threads have one of these inside.
 _LOCKS: Any = (_thread.LockType, _thread.RLock)
-# What else threads and processes wait for one another with, by modules that may never be loaded.
-_WAITED_FOR = (("_queue", "SimpleQueue"), ("_multiprocessing", "SemLock"))
+# What else threads and processes wait for one another with, in modules that may never be loaded.
+_WAITED_FOR = frozenset((("_queue", "SimpleQueue"), ("_multiprocessing", "SemLock")))
 # Whose locks are for what they keep themselves.
 _FOR_THEMSELVES = ("logging", "numpy.random")
 # Python 3.11 to 3.13, and 3.14, which has the second for other things, too.
@@ -33,16 +32,17 @@ def holds_locks(reach: Reachability) -> bool:
         return any(type(item) is FunctionType and _holds(item.__code__) for item in met)
     # Not only where a block or a name in the code says so: queues, events and stacks of contexts
     # hold locks in code of their own, and a lock's methods go by any name.
-    kinds = classes_of(met)
-    for module, name in _WAITED_FOR:
-        waited_for = getattr(sys.modules.get(module), name, None)
-        if waited_for is not None and any(issubclass(kind, waited_for) for kind in kinds):
-            return True
-    if not any(issubclass(kind, _LOCKS) for kind in kinds):
+    if not any(map(_is_lock, classes_of(met))):
         return False
     own = [part for item in met if _for_itself(type(item)) for part in _kept(item)]
     theirs = {id(part) for part in own}
-    return any(isinstance(item, _LOCKS) and id(item) not in theirs for item in met)
+    return any(_is_lock(type(item)) and id(item) not in theirs for item in met)
+
+
+@kept_by_class
+def _is_lock(kind: Any) -> bool:
+    names = {(module_of(base), base.__name__) for base in kind.__mro__}
+    return issubclass(kind, _LOCKS) or not names.isdisjoint(_WAITED_FOR)
 
 
 @kept_by_class
