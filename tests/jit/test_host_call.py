@@ -203,6 +203,24 @@ def test_dtypes_that_alight_does_not_compute_with_are_ndarrays(dtype: Any) -> No
             assert got.dtype == expect.dtype
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (1, 3), (4, 1), (0, 3), (2, 4, 3)])
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("device", ["cpu:generated", "cpu:numpy", "sim:0"])
+def test_results_have_numpys_strides_along_axes_of_one(
+    device: str, axis: int, shape: tuple[int, ...]
+) -> None:
+    def kept(x: Any) -> Any:
+        return (x * 2.0).sum(axis=axis, keepdims=True)
+
+    jitted = alight.jit(kept)
+    with alight.policy(force=device, floor=0):
+        for turned in (np.ones(shape), np.ones(shape).T, np.ones(shape)[..., ::-1]):
+            want = kept(turned)
+            for _ in range(5):
+                got = jitted(turned)
+                assert (got.shape, got.strides) == (want.shape, want.strides)
+
+
 @pytest.mark.parametrize(
     "window",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextvars
 import functools
 import types
 import weakref
@@ -81,6 +82,12 @@ def module(a: Any) -> Any:
     return made
 
 
+def of_context(a: Any) -> Any:
+    made = contextvars.ContextVar[Any]("kept")
+    made.set(a)
+    return made
+
+
 # How the memory of an argument is kept, and how the body gets at it from that.
 HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "list in an attribute": (lambda a: Node([a]), lambda h: h.kept[0]),
@@ -106,6 +113,12 @@ HOLDERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "structured view": (lambda a: Node(a.view([("x", "f8")])), lambda h: h.kept["x"]),
     "record": (lambda a: [a.view([("x", "f8")])[0]], lambda h: [h[0]["x"]]),
     "module": (module, lambda h: h.u[0]),
+    "context variable": (of_context, lambda h: h.get()),
+    "default of a context variable": (
+        lambda a: contextvars.ContextVar("kept", default=a),
+        lambda h: h.get(),
+    ),
+    "jitted function": (lambda a: alight.jit(lambda: a), lambda h: h()),
 }
 
 
@@ -217,6 +230,63 @@ def test_what_the_body_leaves_anywhere_is_ndarrays(mode: str) -> None:
     assert type(TABLE["v"]["deep"][0]) is np.ndarray
 
 
+def of_an_attribute_of_a_class(a: Any) -> Any:
+    OfAClass.kept = a * 2
+    return OfAClass.kept
+
+
+def of_a_context(a: Any) -> Any:
+    CONTEXT.set(a * 2)
+    return CONTEXT.get()
+
+
+def of_an_element(a: Any) -> Any:
+    ELEMENTS[0, 1] = a * 2
+    return ELEMENTS[0, 1]
+
+
+def of_one_element(a: Any) -> Any:
+    ELEMENT[()] = [a * 2]
+    return ELEMENT[()][0]
+
+
+CONTEXT: contextvars.ContextVar[Any] = contextvars.ContextVar("CONTEXT", default=None)
+ELEMENTS, ELEMENT = np.empty((2, 2), object), np.empty((), object)
+LEFT: list[tuple[Any, Any]] = [
+    (of_an_attribute_of_a_class, lambda: OfAClass.kept),
+    (of_a_context, CONTEXT.get),
+    (of_an_element, lambda: ELEMENTS[0, 1]),
+    (of_one_element, lambda: ELEMENT[()][0]),
+]
+
+
+@pytest.mark.parametrize(("leave", "find"), LEFT, ids=[leave.__name__ for leave, _ in LEFT])
+def test_what_a_body_leaves_where_only_its_kind_has_it_is_ndarrays(
+    mode: str, leave: Any, find: Any
+) -> None:
+    x = np.arange(600.0)
+    for _ in range(3):
+        result = alight.jit(leave)(x)
+        assert result is find() and type(result) is np.ndarray
+        assert np.array_equal(result, x * 2)
+
+
+def test_scalars_that_are_keys_are_numpys(mode: str) -> None:
+    counted: dict[Any, int] = {"first": 0}
+
+    def function(a: Any) -> Any:
+        counted[a.max()] = counted["last"] = 1
+        return {a.min(): a * 2}, {a.max(): 3, "next": 4}
+
+    for _ in range(3):
+        results = (counted, *alight.jit(function)(np.arange(600.0)))
+        assert [type(key) for d in results for key in d] == [
+            *(str, np.float64, str),
+            *(np.float64, np.float64, str),
+        ]
+        assert counted == {"first": 0, 599.0: 1, "last": 1}
+
+
 def test_arrays_of_the_program_stay_where_they_are(mode: str) -> None:
     node = Node(alight.zeros(5))
     before = node.kept
@@ -305,7 +375,20 @@ class Guarding:
         return object.__getattribute__(self, name)
 
 
-@pytest.mark.parametrize("made", [Told, Guarding])
+class Proxying:
+    """Its objects say themselves of which module they are, as proxies do."""
+
+    __module__ = property(lambda self: 1 // 0)  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.kept: Any = None
+
+
+# It is of no module: where it was made, nothing has a name.
+Homeless: Any = eval("type('Homeless', (), {'kept': None})", {})
+
+
+@pytest.mark.parametrize("made", [Told, Guarding, Proxying, Homeless])
 def test_looking_runs_none_of_the_programs_code(made: type) -> None:
     @alight.jit
     def passed(x: Any, holder: Any) -> Any:

@@ -100,6 +100,38 @@ def test_an_interrupt_is_not_caught_where_failures_are() -> None:
         assert str(error) == "of a device"
 
 
+@pytest.mark.parametrize("call", [lambda x: x.sum(out=alight.zeros((), "f4")), lambda x: x - x])
+@pytest.mark.parametrize("name", ["shape", "ndim", "size"])
+def test_an_interrupt_is_not_caught_by_numpy_where_it_asks_an_array(
+    name: str, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone(AttributeError):
+        pass
+
+    def gone(number: int, frame: Any) -> None:
+        raise Gone
+
+    given: Any = vars(alight.Array)[name]
+    asked = 0
+
+    def interrupted(array: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        signal.raise_signal(signal.SIGTERM)
+        return given.__get__(array)
+
+    with alight.policy(floor=0, force="cpu:numpy"):
+        x = alight.arange(3000.0)
+        monkeypatch.setattr(alight.Array, name, property(interrupted))
+
+        def work() -> None:
+            call(x)
+            if not asked:
+                raise Gone
+
+        assert type(raised(gone, work)) is Gone
+
+
 def test_work_apart_is_not_interrupted() -> None:
     begun, go = threading.Event(), threading.Event()
     told: list[str] = []

@@ -101,6 +101,8 @@ def nan_to_num(*args: Any, **kwargs: Any) -> Any:
     if array is None or arguments is None or not arguments.get("copy", True):
         changed = args[:1] if args and isinstance(args[0], ArrayBase) else ()
         return exit_to_numpy(np.nan_to_num, args, kwargs, changed)
+    if not array.ndim:  # a scalar, of arrays without axes, too
+        return exit_to_numpy(np.nan_to_num, args, kwargs)
     dtype = array.dtype
     if dtype.kind in "biu":
         return array.copy("K")

@@ -41,6 +41,10 @@ def _matched(result: Any, arrays: Sequence[Any], probes: Sequence[Any]) -> Any:
     return type(result)([_matched(item, arrays, probes) for item in result])
 
 
+def _is_scalar(item: Any) -> bool:
+    return getattr(type(item), "immutable", False)
+
+
 def _view_function(function: Any) -> None:
     """Make a function ours that returns views of its first argument."""
     first = parameters(function)[0]
@@ -49,8 +53,7 @@ def _view_function(function: Any) -> None:
         item = args[0] if args else kwargs.get(first)
         # Of Python's numbers NumPy asks what it does not ask of arrays, and its own scalars come
         # back as they are.
-        scalar = type(item) in WEAK or getattr(type(item), "immutable", False)
-        array = None if scalar else ours(item)
+        array = None if type(item) in WEAK or _is_scalar(item) else ours(item)
         if array is None:
             return exit_to_numpy(function, args, kwargs)
         # Where to split may be an array of ours, too: given as it is, NumPy would ask this again.
@@ -99,7 +102,7 @@ for _function in (np.atleast_1d, np.atleast_2d, np.atleast_3d):
 def broadcast_arrays(*args: Any, subok: bool = False) -> Any:
     """Return views with a common shape, which warn when they are written to, as NumPy's do."""
     arrays = [ours(item) for item in args]
-    if any(array is None for array in arrays) or subok:
+    if any(array is None for array in arrays) or subok or all(map(_is_scalar, arrays)):
         return exit_to_numpy(np.broadcast_arrays, args, {"subok": subok})
     results = views(arrays, np.broadcast_arrays)
     for result, array in zip(results, arrays, strict=True):
@@ -241,20 +244,22 @@ def _repeated(shape: Shape, repeats: Any = None, axis: Any = None) -> Shape | No
 
 
 def _tiled(shape: Shape, reps: Any = ()) -> Shape | None:
+    if not shape:
+        return None  # of scalars NumPy makes arrays, which have no axes
     reps = reps if type(reps) is tuple else (reps,)
     ndim = max(len(shape), len(reps))
     full = (1,) * (ndim - len(shape)) + shape
     return tuple([n * r for n, r in zip(full, (1,) * (ndim - len(reps)) + reps, strict=True)])
 
 
-def _rolled(shape: Shape, shift: Any = None, axis: Any = None) -> Shape:
-    return shape
+def _rolled(shape: Shape, shift: Any = None, axis: Any = None) -> Shape | None:
+    return shape or None
 
 
 def _padded(
     shape: Shape, pad_width: Any = None, mode: Any = "constant", **attrs: Any
 ) -> Shape | None:
-    if mode not in ("constant", "edge", "empty"):
+    if not shape or mode not in ("constant", "edge", "empty"):
         return None  # how the others look depends on the lengths
     widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2))
     return tuple(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from alight._src.base.failures import failures
 
-__all__ = ["classes_of", "is_among", "kept_by_class"]
+__all__ = ["classes_of", "is_among", "kept_by_class", "module_of"]
 
 _Told = TypeVar("_Told")
 
@@ -27,6 +27,16 @@ def kept_by_class(function: Callable[[Any], _Told]) -> Callable[[Any], _Told]:
     return told
 
 
+def module_of(kind: Any) -> str:
+    """Return the name of the module that a class is of; "" where it gives the name something else,
+    as classes do whose objects say it themselves."""
+    try:
+        name = _module.__get__(kind)
+    except failures(AttributeError):
+        return ""
+    return name if isinstance(name, str) else ""
+
+
 def is_among(kind: Any, kinds: Container[Any]) -> bool:
     """Tell whether a class is one of some that `type` has made; what others think of being equal
     is not asked."""
@@ -41,5 +51,6 @@ def classes_of(items: Iterable[Any]) -> Iterable[Any]:
         return {id(kind): kind for kind in map(type, items)}.values()
 
 
+_module: Any = vars(type)["__module__"]  # which runs none of a metaclass's code
 _hash: Any = type.__hash__
 _equal: Any = type.__eq__

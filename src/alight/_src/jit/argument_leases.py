@@ -202,7 +202,7 @@ class Leases:
                 return self._held(tree)
         result: Any
         if kind is dict:
-            result = {key: self.give(item) for key, item in tree.items()}
+            result = {self._array_only(key): self.give(item) for key, item in tree.items()}
         else:
             parts = [self.give(item) for item in tree]
             result = parts if kind is list else tuple_like(tree, parts)

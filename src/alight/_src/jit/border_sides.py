@@ -13,7 +13,7 @@ from typing import Any
 
 from alight._core import ArrayBase
 from alight._src.base import package
-from alight._src.base.classes import is_among
+from alight._src.base.classes import is_among, module_of
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.jit import code_origin
@@ -97,7 +97,7 @@ def _of_module(name: Any) -> int:
 
 def side_of_class(kind: Any) -> int:
     """Tell whose objects of a class are; some are made by C code that names no module."""
-    module = kind.__module__
+    module = module_of(kind)
     if module == "builtins" and getattr(builtins, kind.__name__, None) is not kind:
         return PASSES_ON if is_among(kind, _OF_THE_INTERPRETER) else FOREIGN
     return _of_module(module)
@@ -116,7 +116,7 @@ def is_the_programs_class(kind: type) -> bool:
     """Tell whether objects of a class are the program's own, and may hold anything."""
     return (
         side_of_class(kind) == STRAIGHT
-        and not kind.__module__.startswith(("numpy", "alight"))
+        and not module_of(kind).startswith(("numpy", "alight"))
         and not issubclass(kind, type)
     )
 

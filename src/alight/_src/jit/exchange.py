@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from functools import partial
 from types import (
     FunctionType,
@@ -20,9 +21,10 @@ from types import (
 from typing import Any
 
 from alight._core import ArrayBase
-from alight._src.base.classes import classes_of, kept_by_class
+from alight._src.base.classes import classes_of, kept_by_class, module_of
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
+from alight._src.base.uninterrupted import uninterrupted
 from alight._src.jit.code_origin import of_a_package, standard
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "exchange",
     "exchange_attributes",
     "has_attributes",
+    "has_scalar_keys",
     "holds_objects",
     "is_the_programs",
     "method_of",
@@ -56,26 +59,39 @@ def exchange(holder: Any, give: Give) -> Any:
     """Return a container or an object after its items, elements and attributes were exchanged for
     what ``give`` returns: the very object, but for sets and methods of Arrays, which cannot be
     changed."""
+    if isinstance(holder, type):
+        if is_the_programs(holder):
+            _exchange_of_class(holder, give)
+        return holder
+    if type(holder) is np.ndarray and holder.dtype.hasobject and holder.dtype.names is None:
+        _exchange_elements(holder, give)
+        return holder
     if _is_closed(holder):
         return holder
     if type(holder) is MethodType:
         owner = give(holder.__self__)
         return holder if owner is holder.__self__ else method_of(holder, owner)
     if isinstance(holder, dict):
+        if has_scalar_keys(holder):
+            _exchange_keys(holder, give)
         if _leads_on(dict.values(holder)):
-            _exchange_items(dict.items(holder), lambda k, v: dict.__setitem__(holder, k, v), give)
+            _exchange_items(dict, holder, give)
     elif isinstance(holder, list):
         if _leads_on(holder):
-            _exchange_items(enumerate(holder), lambda k, v: list.__setitem__(holder, k, v), give)
+            _exchange_items(list, holder, give)
     elif isinstance(holder, deque):
-        _exchange_items(enumerate(holder), lambda k, v: deque.__setitem__(holder, k, v), give)
-    elif isinstance(holder, (set, frozenset)):
+        _exchange_items(deque, holder, give)
+    elif isinstance(holder, frozenset):
         if any(isinstance(item, ArrayBase) for item in holder):  # scalars, which have their hashes
-            items = [give(item) for item in holder]
-            if isinstance(holder, frozenset):
-                return type(holder)(items)
-            holder.clear()
-            holder.update(items)
+            return type(holder)([give(item) for item in holder])
+    elif isinstance(holder, set):
+        scalars = [item for _, item in _items(set, holder) if isinstance(item, ArrayBase)]
+        if given := {id(item): give(item) for item in scalars}:
+            # In one call: another thread adds nothing meanwhile. The order stays as it is, too.
+            set.__init__(holder, [given.get(id(item), item) for _, item in _items(set, holder)])
+    elif type(holder) is ContextVar:
+        if (new := give(old := holder.get(None))) is not old:
+            holder.set(new)
     elif isinstance(holder, BaseException):
         if (args := _exchanged(holder.args, give)) is not holder.args:
             holder.args = args
@@ -83,15 +99,15 @@ def exchange(holder: Any, give: Give) -> Any:
         for cell in holder.__closure__ or ():
             with ignoring_failures(ValueError):  # not assigned yet
                 cell.cell_contents = give(cell.cell_contents)
-        old = holder.__defaults__ or ()
-        if (new := _exchanged(old, give)) is not old:
-            holder.__defaults__ = new
+        defaults = holder.__defaults__ or ()
+        if (others := _exchanged(defaults, give)) is not defaults:
+            holder.__defaults__ = others
         for kept in (holder.__kwdefaults__ or {}, vars(holder)):
-            _exchange_items(kept.items(), kept.__setitem__, give)
+            _exchange_items(dict, kept, give)
     elif isinstance(holder, partial):
         old = (holder.func, holder.args, holder.keywords, vars(holder))
         for kept in old[2:]:
-            _exchange_items(kept.items(), kept.__setitem__, give)
+            _exchange_items(dict, kept, give)
         new = (give(old[0]), _exchanged(old[1], give), *old[2:])
         if new[0] is not old[0] or new[1] is not old[1]:
             holder.__setstate__(new)  # type: ignore[attr-defined]  # the only way to set them
@@ -118,7 +134,9 @@ def method_of(method: MethodType, owner: Any) -> Any:
 
 def holds_objects(tree: Any) -> bool:
     """Tell whether a tuple, list or dict has items that may keep something."""
-    return _leads_on(tree.values() if type(tree) is dict else tree)
+    if type(tree) is dict:
+        return has_scalar_keys(tree) or _leads_on(tree.values())
+    return _leads_on(tree)
 
 
 def _leads_on(items: Iterable[Any]) -> bool:
@@ -128,8 +146,7 @@ def _leads_on(items: Iterable[Any]) -> bool:
 
 def exchange_attributes(holder: Any, give: Give) -> None:
     """Exchange the attributes of an object for what ``give`` returns."""
-    kept = attributes(holder)
-    _exchange_items(dict.items(kept), lambda k, v: dict.__setitem__(kept, k, v), give)
+    _exchange_items(dict, attributes(holder), give)
     kind: Any = type(holder)
     for slot in slots(kind):
         try:
@@ -139,6 +156,49 @@ def exchange_attributes(holder: Any, give: Give) -> None:
         if (new := give(item)) is not item:
             with ignoring_failures(AttributeError):  # of a class written in C, which sets it itself
                 slot.__set__(holder, new)
+
+
+def _exchange_elements(array: np.ndarray[Any, Any], give: Give) -> None:
+    """Exchange what an ndarray of objects holds for what ``give`` returns."""
+    if not array.flags.writeable or not _leads_on(array.ravel().tolist()):
+        return
+    one = array if array.ndim else array.reshape(1)
+    for place in np.ndindex(one.shape):
+        item = one[place]
+        if not _is_closed(item) and (new := give(item)) is not item and one[place] is item:
+            one[place] = new
+
+
+def has_scalar_keys(holder: dict[Any, Any]) -> bool:
+    """Tell whether scalars that a body computed are keys of a dict."""
+    return any(issubclass(kind, ArrayBase) for kind in classes_of(dict.keys(holder)))
+
+
+def _exchange_keys(holder: dict[Any, Any], give: Give) -> None:
+    """Exchange scalars that are keys, which have their hashes; the order stays as it is."""
+    keys = [key for key, _ in _items(dict, holder) if isinstance(key, ArrayBase)]
+    given = {id(key): give(key) for key in keys}
+
+    def put() -> None:
+        items = {given.get(id(key), key): item for key, item in _items(dict, holder)}
+        dict.clear(holder)
+        dict.update(holder, items)
+
+    uninterrupted(put)
+
+
+def _exchange_of_class(kind: type, give: Give) -> None:
+    """Exchange what a class keeps beside its methods for what ``give`` returns."""
+    for name, item in vars(kind).copy().items():
+        if _closed_in_classes(type(item)) or (new := give(item)) is item:
+            continue
+        if vars(kind).get(name) is item:
+            type.__setattr__(kind, name, new)
+
+
+@kept_by_class  # asked of every attribute of a class at every call that comes by it
+def _closed_in_classes(kind: Any) -> bool:
+    return issubclass(kind, _CLOSED) or any("__get__" in vars(base) for base in kind.__mro__)
 
 
 def attributes(holder: Any) -> dict[str, Any]:
@@ -162,10 +222,38 @@ def _dict_of(kind: Any) -> Any:
     return found if type(found) is GetSetDescriptorType else None
 
 
-def _exchange_items(items: Any, put: Callable[[Any, Any], Any], give: Give) -> None:
-    for place, item in list(items):
-        if not _is_closed(item) and (new := give(item)) is not item:
-            put(place, new)
+def _exchange_items(kind: Any, holder: Any, give: Give) -> None:
+    """Exchange what a dict, list or deque holds. Other threads may change it meanwhile: what has
+    moved is looked for, and what has gone stays away."""
+    for place, item in _items(kind, holder):
+        if _is_closed(item) or (new := give(item)) is item:
+            continue
+        found = [place]
+        while found and not _put(kind, holder, found[0], item, new):
+            moved = () if kind is dict else _items(kind, holder)
+            found = [there for there, other in moved if other is item]
+
+
+def _items(kind: Any, holder: Any) -> list[tuple[Any, Any]]:
+    while True:
+        try:
+            return [*(dict.items(holder) if kind is dict else enumerate(kind.__iter__(holder)))]
+        except failures(RuntimeError):  # another thread has changed it meanwhile
+            continue
+
+
+def _put(kind: Any, holder: Any, place: Any, old: Any, new: Any) -> bool:
+    """Put an item in the place of another, and tell whether that was there."""
+    with ignoring_failures(LookupError):
+        if type(holder) is kind:
+            # No call between: the interpreter takes turns of threads at calls.
+            if holder[place] is old:
+                holder[place] = new
+                return True
+        elif kind.__getitem__(holder, place) is old:
+            kind.__setitem__(holder, place, new)
+            return True
+    return False
 
 
 def _is_closed(item: Any) -> bool:
@@ -184,7 +272,7 @@ def is_the_programs(kind: type) -> bool:
     """Tell whether a class is the program's own: what those of packages keep is their affair."""
     if kind is SimpleNamespace:
         return True
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    file = getattr(sys.modules.get(module_of(kind)), "__file__", None)
     if file is None:
         return bool(kind.__flags__ & _BY_A_STATEMENT)
     return not of_a_package(file) and not file.startswith(standard())

@@ -196,6 +196,8 @@ class HostProgram(Program):
         few = len(wiring.inputs) + len(wiring.outputs) <= OPERANDS
         if not few or -1 in results or len(set(results)) != len(results):
             return None
+        if not all([_as_made(wiring.outputs[number]) for number in results]):
+            return None
         if not any([step.implementation == "generated" for step in wiring.steps]):
             return None  # NumPy's own way is as quick
         found = Launchable(
@@ -276,6 +278,12 @@ class _Wiring:
         """Return operands as places among inputs and outputs, now that all inputs are known."""
         first = len(self.inputs)
         return tuple([(number + made * first, offset) for made, number, offset in operands])
+
+
+def _as_made(layout: Layout) -> bool:
+    """Tell whether an ndarray that is made in C or Fortran order has these strides: those of axes
+    of length one may be any."""
+    return bool(np.empty_like(layout.probe, order="K").strides == layout.strides)
 
 
 def _input(leaf: Any) -> Any:

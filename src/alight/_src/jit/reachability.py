@@ -15,12 +15,13 @@ import mmap
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 from weakref import CallableProxyType, ProxyType, ReferenceType
 
 from alight._core import ArrayBase
-from alight._src.base.classes import classes_of, kept_by_class
+from alight._src.base.classes import classes_of, kept_by_class, module_of
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.jit.bytecode import asks_for_names, names_of
@@ -197,11 +198,13 @@ def _parts(item: Any, kind: type) -> list[Any]:
         with ignoring_failures(ReferenceError):
             return [item.__repr__.__self__]
         return []
-    if kind.__module__.partition(".")[0] in READERS and callable(item):
+    if kind is ContextVar:  # which keeps what it was set to in what its thread runs in
+        return [*gc.get_referents(item), item.get(None)]
+    if module_of(kind).partition(".")[0] in READERS and callable(item):
         # A compiled function, which all of its package hangs on.
         return [item.__wrapped__] if hasattr(item, "__wrapped__") else []
-    if kind.__module__.startswith("alight."):
-        return [item.__wrapped__] if hasattr(kind, "declared_pure") else []
+    if module_of(kind).startswith("alight."):
+        return [item.__wrapped__] if hasattr(item, "declared_pure") else []
     return [*gc.get_referents(item), *_kept(item), kind]
 
 

@@ -49,6 +49,11 @@ class Scalar(Array):
         """Return the scalar itself, as NumPy does."""
         return self if axis is None else self.now().squeeze(axis)
 
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+        """Return an array, or without axes the scalar itself, as NumPy does."""
+        result = super().reshape(*shape, order=order, copy=copy)
+        return result if result.ndim else self
+
     @property  # type: ignore[misc]
     def real(self) -> Any:
         """Return the real part, a scalar."""
