@@ -411,7 +411,7 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_at_exit_writes_once_and_not_from_a_forked_child(tmp_path: Path) -> None:
     code = (
-        "import os, sys\nfrom alight._src.explain.report import at_exit\n"
+        "import os, sys\nfrom alight._src.explain.report_at_exit import at_exit\n"
         "from alight._src.log.decisions import LOG\n"
         "at_exit('r.json'); at_exit('r.json'); at_exit('-')\n"
         "LOG.exit('unique', None)\n"
@@ -430,7 +430,7 @@ def test_at_exit_writes_once_and_not_from_a_forked_child(tmp_path: Path) -> None
 
 
 def test_a_report_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    code = "from alight._src.explain.report import at_exit\nat_exit('missing/r.json')"
+    code = "from alight._src.explain.report_at_exit import at_exit\nat_exit('missing/r.json')"
     done = python(code, tmp_path)
     assert done.returncode == 0
     assert "cannot write the report to" in done.stderr and "Fix:" in done.stderr

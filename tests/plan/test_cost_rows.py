@@ -12,7 +12,7 @@ from alight._core import make_layout
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
-from alight._src.measure import probes
+from alight._src.measure import probe_bench, probes
 from alight._src.measure.fit import extended, fit, joined
 from alight._src.measure.intervals import spreads_of
 from alight._src.measure.points import points_of
@@ -330,7 +330,7 @@ def test_a_librarys_op_that_was_not_timed_takes_what_it_takes_in_another_width()
 
 
 def test_masks_of_probes_repeat_nothing() -> None:
-    mask = probes.typical("bool", 1 << 18, 1)
+    mask = probe_bench.typical("bool", 1 << 18, 1)
     assert mask.dtype == bool and 0.49 < mask.mean() < 0.51
     quarters = mask.reshape(4, -1)
     assert all(

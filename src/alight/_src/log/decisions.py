@@ -351,8 +351,10 @@ class Log:
         """Count work that was handed to NumPy: not in the op table, or an ndarray was asked for."""
         self._tally(self._exits, name, "", site, "exit: %s%s ran in NumPy at %s")
 
-    def fallback(self, what: str, reason: str, site: Site) -> None:
+    def fallback(self, what: str, reason: str | BaseException, site: Site = None) -> None:
         """Count work that a device should have done and the host did, with the reason."""
+        if isinstance(reason, BaseException):
+            reason = f"{type(reason).__name__}: {reason}"
         self._tally(self._fallbacks, what, reason, site, "fallback: %s on the host (%s) at %s")
 
     def demotion(self, what: str, reason: str, site: Site) -> None:

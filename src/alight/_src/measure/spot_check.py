@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from alight._src.ir.group import Group
 from alight._src.measure import probes
-from alight._src.measure.probes import Bench, Probe
+from alight._src.measure.probe_bench import Bench
+from alight._src.measure.probes import Probe
 from alight._src.measure.sizes import main_dtype
 from alight._src.measure.timing import quantile
 from alight._src.plan.cost import Profile, estimate

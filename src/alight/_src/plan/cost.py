@@ -61,11 +61,7 @@ from alight._src.plan.profile import Profile, Rates
 from alight._src.plan.profile_version import SCHEMA
 from alight._src.plan.rate_lookup import BODY_SPREAD, BY_ADDITION, Computed, computed
 from alight._src.plan.thread_scaling import met, shared_seconds
-from alight._src.plan.workload import (
-    code_size,
-    is_contraction,
-    one_by_one,
-)
+from alight._src.plan.workload import code_size, is_contraction, one_by_one
 from alight.device import HOST_DEVICE
 
 if TYPE_CHECKING:

@@ -15,14 +15,7 @@ from alight._src.ir.op import Kind, dtype_name
 from alight._src.ir.rewrite import Rewritten, rewrite
 from alight._src.plan.block import passing
 from alight._src.plan.buffer_reuse import reusing
-from alight._src.plan.choose import (
-    Choice,
-    choose,
-    group_key,
-    operation,
-    ruled_out,
-    wanted,
-)
+from alight._src.plan.choose import Choice, choose, group_key, operation, ruled_out, wanted
 from alight._src.plan.fuse import KERNEL_NODES, Region, fuse, group_of, halves, prune
 from alight._src.plan.fusion_gate import Gated, gated
 from alight._src.plan.nested_fusion import nested_regions

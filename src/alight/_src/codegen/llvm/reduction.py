@@ -11,11 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alight._src.codegen.llvm.columns import MADE_TILE, Column, tile_of
-from alight._src.codegen.llvm.combine import (
-    Reduction,
-    repeat,
-    rows_of,
-)
+from alight._src.codegen.llvm.combine import Reduction, repeat, rows_of
 from alight._src.codegen.llvm.expressions import Code, Module
 from alight._src.codegen.llvm.kernel_frame import SIGNATURE, Frame
 from alight._src.codegen.llvm.making import ROOM, making
