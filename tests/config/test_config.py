@@ -103,8 +103,8 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
     assert own.devices == ("cuda:0", "cpu", "-wgpu:0")
     assert own.force == Force("cpu", "generated")
     assert [own.floor_for(kind) for kind in ("unary", "matmul", "scan")] == [5, 7, 5]
-    assert own.floor_source("matmul") == "environment variable ALIGHT_FLOOR_MATMUL"
-    assert own.floor_source("scan") == "environment variable ALIGHT_FLOOR_ALL"
+    assert own.source("floor.matmul") == "environment variable ALIGHT_FLOOR_MATMUL"
+    assert own.source("floor.all") == "environment variable ALIGHT_FLOOR_ALL"
     assert (own.on_gap, own.pick, own.reproducible, own.learn) == ("raise", "measure", False, True)
     assert settings.cache_root() == tmp_path / "cache"
     assert (settings.log_level, settings.log_size, settings.report) == ("trace", 3, "-")
@@ -298,7 +298,7 @@ def test_inner_policies_change_only_what_they_name(fresh: pytest.MonkeyPatch) ->
             with policy(force=None, floor=None) as three:
                 assert three.force is None and three.floor_for("unary") is None
                 assert three.source("on_gap") == "environment variable ALIGHT_ON_GAP"
-                assert three.source("floor") == three.floor_source("unary") == "argument floor"
+                assert three.source("floor") == three.source("floor.all") == "argument floor"
             assert current_policy() is two
     assert current_policy() is outside
 

@@ -91,10 +91,6 @@ class Policy:
         """Return whether every class of ops has its floor from the user: none is measured."""
         return self._recording[1]
 
-    def floor_source(self, kind: str) -> str:
-        """Return where `floor_for(kind)` came from."""
-        return self.source(f"floor.{kind if kind in self.floor else 'all'}")
-
     def source(self, name: str) -> str:
         """Return where a field came from; `floor.unary` asks for one class."""
         return self.sources.get(name) or self.sources.get(name.partition(".")[0], DEFAULT)

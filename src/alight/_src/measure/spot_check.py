@@ -28,9 +28,7 @@ _SIZES = (3_000, 50_000, 300_000)
 _MOST_BYTES = 8 * max(_SIZES)
 
 
-def canary(
-    backend: Backend, device: Device, profile: Profile, seconds: float = BUDGET_SECONDS
-) -> float | None:
+def canary(backend: Backend, device: Device, profile: Profile) -> float | None:
     """Return how many times as long as predicted a few probes take now; None where none ran."""
     began = perf_counter()
     bench = Bench(backend, device, _MOST_BYTES)
@@ -41,7 +39,7 @@ def canary(
     ratios = []
     for group in groups:
         predicted = estimate(group, device, names[0], profile)
-        if predicted is None or perf_counter() - began > seconds:
+        if predicted is None or perf_counter() - began > BUDGET_SECONDS:
             break
         try:
             samples = sorted(bench.visit(bench.launch(Probe(names[0], group))))

@@ -74,7 +74,6 @@ __all__ = [
     "compile_seconds",
     "copy_seconds",
     "estimate",
-    "with_copies",
 ]
 
 # Standard normal deviate that leaves 10 % on either side: the ends of an 80 % interval.
@@ -437,10 +436,3 @@ def copy_seconds(profile: Profile | None, nbytes: int, direction: str) -> float 
     if curve is None:
         return None
     return curve.seconds_at(nbytes) if nbytes else 0.0
-
-
-def with_copies(base: Estimate, copy_in: float, copy_out: float) -> Estimate:
-    """Return an estimate with the copies it needs before and after."""
-    terms = {**base.terms, "copy_in": copy_in, "copy_out": copy_out}
-    extra = copy_in + copy_out
-    return Estimate(base.seconds + extra, base.low + extra, base.high + extra, terms)

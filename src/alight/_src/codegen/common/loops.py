@@ -7,7 +7,6 @@ of the compiled code, so the same kernel serves every size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -40,16 +39,6 @@ class Schedule:
 
     def __str__(self) -> str:
         return f"v{self.vector_bits}i{self.interleave}"
-
-
-def schedules(group: Group) -> Iterator[Schedule]:
-    """Yield the schedules a group can have; the first is the default."""
-    # 512-bit vectors were the faster ones for long chains (0.53 against 0.78 ns for an exp, AVX-512
-    # Xeon); on machines without them LLVM uses what there is.
-    yield Schedule()
-    yield Schedule(vector_bits=256)
-    for interleave in (1, 2, 4):
-        yield Schedule(interleave=interleave)
 
 
 # Reductions whose results are places.
