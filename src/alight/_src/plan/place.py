@@ -326,8 +326,7 @@ def _finished(
     skipping = [
         step
         for step in steps
-        if isinstance(step, WriteStep)
-        and graph.nodes[step.target - len(graph.inputs)].operands[0] != step.old
+        if isinstance(step, WriteStep) and graph.made_by[step.target].operands[0] != step.old
     ]
     last = _last(graph, uses, steps, touched)
     steps = reusing(graph, uses.base[: len(graph.inputs)], facts.windows, steps, last)

@@ -135,7 +135,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         for i in beside.intersection(range(first_output)):
             steps[i] = steps_of(inputs[i], group.shape, reduced)
         for number in graph.outputs:
-            node = graph.nodes[number - first_output]
+            node = graph.made_by[number]
             if number in beside:
                 steps.append(steps_of(node.layout, group.shape, reduced))
             else:

@@ -59,7 +59,7 @@ class Columns:
         self.outside: dict[str, str] = {}
         self.code = Statements(CUDA, self.outside)
         self.reductions = {
-            number: CudaReduction(graph, graph.nodes[number - self.first], number)
+            number: CudaReduction(graph, graph.made_by[number], number)
             for number in dict.fromkeys(graph.outputs)
         }
 

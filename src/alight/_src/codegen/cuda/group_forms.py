@@ -310,10 +310,7 @@ def _held_registers(group: Group, shape: Nest) -> int:
     several = len([visit for visit in found.passes if visit.reductions or visit.written]) > 1
     values = [*(wide if several else wide[:1]), *found.home]
     values += [
-        n
-        for v in found.passes
-        for n in v.reductions
-        if graph.nodes[n - first].op.finish is not None
+        n for v in found.passes for n in v.reductions if graph.made_by[n].op.finish is not None
     ]
     return sum(-(-width_of(graph.layouts[n].dtype.name) // 32) for n in values) * 32
 

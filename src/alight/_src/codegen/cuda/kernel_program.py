@@ -191,7 +191,7 @@ class Places:
 
     def node(self, code: Statements, number: int, known: dict[int, str]) -> str:
         """Return the value of an elementwise node from those of its operands."""
-        node = self.graph.nodes[number - self.first]
+        node = self.graph.made_by[number]
         assert node.op.kind is Kind.ELEMENTWISE
         return code.evaluate(node_tree(self.group, node), [known[i] for i in node.operands])
 

@@ -313,7 +313,7 @@ class Rows(Runs):
                 text = f"q{number}[{offsets[number]}]"
                 known[number] = self.places.loaded(self.code, number, text)
             else:
-                for operand in self.graph.nodes[number - self.first].operands:
+                for operand in self.graph.made_by[number].operands:
                     self.single_value(operand, offsets, known)
                 known[number] = self.places.node(self.code, number, known)
         return known[number]

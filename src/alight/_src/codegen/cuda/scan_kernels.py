@@ -104,7 +104,7 @@ class Scans:
 
     def structure(self, number: int) -> str:
         """Return the structure that says how elements of a scan meet."""
-        node = self.graph.nodes[number - self.first]
+        node = self.graph.made_by[number]
         dtype = node.layout.dtype.name
         combine = node.op.combine
         assert combine is not None  # gaps.check has seen to it
@@ -125,7 +125,7 @@ class Scans:
 
     def made(self, number: int, known: dict[int, str]) -> str:
         """Return the element of a scan."""
-        node = self.graph.nodes[number - self.first]
+        node = self.graph.made_by[number]
         source = self.graph.layouts[node.operands[0]].dtype.name
         body = choose(node.op.body, (source,)) or "R(x)"
         (tree,) = typed(body, (source,), (node.layout.dtype.name,))

@@ -52,7 +52,7 @@ class Runs:
         self.first = places.first
         self.phases = phases(group)
         self.reductions = {
-            number: CudaReduction(graph, graph.nodes[number - self.first], number)
+            number: CudaReduction(graph, graph.made_by[number], number)
             for visit in self.phases.passes
             for number in visit.reductions
         }
@@ -80,10 +80,8 @@ class Runs:
 
     def reads(self, visit: Pass) -> list[int]:
         """Return the wide values that a pass reads: inputs, and what was kept."""
-        wanted = {o for n in visit.needed for o in self.graph.nodes[n - self.first].operands}
-        wanted.update(
-            o for n in visit.reductions for o in self.graph.nodes[n - self.first].operands
-        )
+        wanted = {o for n in visit.needed for o in self.graph.made_by[n].operands}
+        wanted.update(o for n in visit.reductions for o in self.graph.made_by[n].operands)
         wanted.update(n for n in visit.written if n not in visit.needed)
         return sorted(
             n
@@ -392,7 +390,7 @@ class Runs:
         return any("seldom" in line for line in trial.lines)
 
     def operands(self, number: int) -> tuple[int, ...]:
-        return self.graph.nodes[number - self.first].operands
+        return self.graph.made_by[number].operands
 
     def again(
         self,

@@ -31,8 +31,7 @@ def reduce_kernel(
     module: Module, group: Group, shape: Nest, schedule: Schedule, vector_bits: int
 ) -> None:
     """Add the entry point of a reduce group to a module."""
-    first = len(group.graph.inputs)
-    reductions = [Reduction(group.graph, group.graph.nodes[i - first]) for i in group.graph.outputs]
+    reductions = [Reduction(group.graph, group.graph.made_by[i]) for i in group.graph.outputs]
     code = Code(module, schedule.interleave)
     frame = Frame(code, group, shape)
     form = (_Columns if shape.columns else _Rows)(frame, reductions, schedule, vector_bits)

@@ -44,7 +44,7 @@ def reductions_of(group: Group) -> list[tuple[int, Role, Reduction]]:
     first = len(graph.inputs)
     roles = section_of(group).roles
     return [
-        (place, roles[number - first], Reduction(graph, graph.nodes[number - first]))
+        (place, roles[number - first], Reduction(graph, graph.made_by[number]))
         for place, number in enumerate(graph.outputs, first)
     ]
 
