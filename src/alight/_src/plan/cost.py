@@ -156,9 +156,8 @@ def _pass_terms(
         launch += combined_seconds(rates, item, threads)
     if not own:
         op = item.nodes[0].op
-        key = rates.nearest[f"call.{op.name}", item.dtype]
         if op.kind is not Kind.ELEMENTWISE:
-            launch += rates.work[key].value if key is not None else 0.0
+            launch += rates.unit(f"call.{op.name}", item.dtype)
     # What is picked, and how often a processor guesses wrong, is in a curve of its own.
     picked = item.kind == "select" and any(name.startswith("select/") for name in rates.curves)
     step = step_of(graph, item, away) if own else 0
@@ -366,8 +365,7 @@ def _handed_seconds(rates: Rates, kind: str, inputs: int) -> float:
     pass is of: of one operand a call was measured, too. More are never handed over sooner: where
     that call took longer than one of two operands, a moment did."""
     if "handed" not in rates.nodes:  # searched once
-        key = rates.nearest["call.negative", "float64"]
-        rates.nodes["handed"] = 0.0 if key is None else max(-rates.work[key].value, 0.0)
+        rates.nodes["handed"] = max(-rates.unit("call.negative", "float64"), 0.0)
     each: float = rates.nodes["handed"]
     return each * (inputs - _GIVEN.get(kind, 1))
 
