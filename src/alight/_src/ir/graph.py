@@ -97,6 +97,16 @@ class Graph:
         object.__setattr__(self, "axes", axes)
         object.__setattr__(self, "rolls", rolls)
 
+    @property
+    def output_layouts(self) -> tuple[Layout, ...]:
+        """Return the layouts of the outputs."""
+        return tuple([self.layouts[number] for number in self.outputs])
+
+    @property
+    def operand_layouts(self) -> tuple[Layout, ...]:
+        """Return the layouts of a kernel's operands: of the inputs, then of the outputs."""
+        return self.inputs + self.output_layouts
+
     def __str__(self) -> str:
         lines = [f"%{i}: {layout!r} = input" for i, layout in enumerate(self.inputs)]
         for number, node in self.numbered:

@@ -383,8 +383,7 @@ def _dead(last: Sequence[int], end: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _decision(group: Group, choice: Choice) -> Decision:
-    graph = group.graph
-    layouts = [*graph.inputs, *(graph.layouts[number] for number in graph.outputs)]
+    graph, layouts = group.graph, group.graph.operand_layouts
     work = workload(group)
     return Decision(
         operation=operation(group),

@@ -66,7 +66,7 @@ def timer(group: Group, device: str, implementation: str) -> Callable[[float], T
     """Return what takes so many seconds to tell how long a group takes on a device, on data of its
     own; None where it cannot be run apart from its program."""
     graph = group.graph
-    layouts = (*graph.inputs, *[graph.layouts[number] for number in graph.outputs])
+    layouts = graph.operand_layouts
     reached = max([_reach(layout) for layout in graph.inputs], default=0)
     room = host_memory()[0] // _SHARE_OF_MEMORY
     backwards = any(stride < 0 for layout in layouts for stride in layout.strides)

@@ -102,7 +102,7 @@ class Ready:
         self.direct: KernelCall | None = None
         self.eligible = eligible_elements(step.group)
         graph = step.group.graph
-        self.layouts = [graph.layouts[number] for number in graph.outputs]
+        self.layouts = graph.output_layouts
         self.none = (None,) * len(step.outputs)
         self.ran = False
         self.spare: Ready | None = None

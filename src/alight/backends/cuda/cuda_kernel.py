@@ -65,7 +65,7 @@ class CudaKernel:
         self.shape: Nest = card_nest(group)
         self.grid = grid
         self.processors = processors
-        self.layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
+        self.layouts = graph.operand_layouts
         self.empty = 0 in self.shape.dims[: self.shape.kept]
         self.scalars = scalars(group, self.shape)
         self.programs: dict[tuple[int, ...], tuple[tuple[int, ...], list[_Call]]] = {}

@@ -117,9 +117,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         return _rolled_nest(made.rolled, group.shape, len(graph.inputs))
     if made.flat is not None and made.plain is not None:
         return _nested_nest(made.flat, nest(made.plain, unroll))
-    inputs = graph.inputs
-    outputs = tuple(graph.layouts[i] for i in graph.outputs)
-    layouts = (*inputs, *outputs)
+    inputs, outputs, layouts = graph.inputs, graph.output_layouts, graph.operand_layouts
     first_output = len(inputs)
     reduced: frozenset[int] = frozenset()
     in_order = False
@@ -263,7 +261,7 @@ _APART = 1 << 60
 def _rolled_nest(rolled: Rolled, shape: tuple[int, ...], inputs: int) -> Nest:
     """Return the nest of a loop group over a shape in which each roll is an input."""
     graph = rolled.graph
-    layouts = (*graph.inputs, *(graph.layouts[i] for i in graph.outputs))
+    layouts = graph.operand_layouts
     steps = [steps_of(layout, shape) for layout in layouts]
     turned = {axis for _, axis, _ in rolled.turns}
     marks = [_APART + i if i in turned else 0 for i in range(len(shape))]

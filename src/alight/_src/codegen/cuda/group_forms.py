@@ -148,7 +148,7 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     if reason := group_gap("cuda", group):
         raise Unsupported(reason)
     graph = group.graph
-    layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
+    layouts = graph.operand_layouts
     sizes = [layout.itemsize for layout in layouts]
     bits = index_bits(shape, sizes)
     if group.kind is GroupKind.LOOP:

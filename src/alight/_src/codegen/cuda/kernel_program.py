@@ -113,10 +113,9 @@ class Places:
         self.shape = shape
         self.grid = grid
         self.first = len(graph.inputs)
-        outputs = [graph.layouts[i] for i in graph.outputs]
-        self.dtypes = [layout.dtype.name for layout in (*graph.inputs, *outputs)]
+        self.dtypes = [layout.dtype.name for layout in graph.operand_layouts]
         self.words = [CUDA.memory.get(d, CUDA.type_of(d)) for d in self.dtypes]
-        self.itemsizes = [layout.itemsize for layout in (*graph.inputs, *outputs)]
+        self.itemsizes = [layout.itemsize for layout in graph.operand_layouts]
         self.index = "int" if grid.index_bits == 32 else "long long"
         self.rank = len(shape.dims)
         self.packed = grid.elements > 1

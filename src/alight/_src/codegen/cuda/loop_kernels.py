@@ -258,7 +258,7 @@ class Loop:
     def steps(self) -> tuple[Step, ...]:
         """Return the launches."""
         graph, shape, grid = self.group.graph, self.shape, self.grid
-        layouts = (*graph.inputs, *(graph.layouts[i] for i in graph.outputs))
+        layouts = graph.operand_layouts
         count = prod(shape.dims)
         moves = [
             stride // layout.itemsize

@@ -107,7 +107,7 @@ def short_schedule(
     """Return the default schedule for operands at these byte offsets and a device that has so many
     threads at once."""
     graph = group.graph
-    layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
+    layouts = graph.operand_layouts
     looped, vector = shape.looped, shape.vector_axis
     counts = [_record(shape, place) for place in range(len(layouts))]
     nbytes = [

@@ -144,9 +144,7 @@ class _Visit:
                 for column, _, _ in self.columns.values():
                     column.begin(width)
         with code.loop(self.rows, step=CHUNK) as start:
-            left = code.emit(f"sub i64 {self.rows}, {start}")
-            short = code.emit(f"icmp slt i64 {left}, {CHUNK}")
-            count = code.emit(f"select i1 {short}, i64 {left}, i64 {CHUNK}")
+            count = code.piece(self.rows, start, CHUNK)
             row = code.emit(f"add i64 {self.first}, {start}")
             if self.spans:
                 with code.loop(count) as i:
