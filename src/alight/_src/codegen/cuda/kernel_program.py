@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.source import Grid, Statements, node_tree
 from alight._src.codegen.cuda.cuda_dialect import CUDA
+from alight._src.codegen.cuda.reduction_steps import CudaReduction
 from alight._src.ir.op_table import Kind
 
 if TYPE_CHECKING:
@@ -193,6 +194,30 @@ class Places:
         node = self.graph.made_by[number]
         assert node.op.kind is Kind.ELEMENTWISE
         return code.evaluate(node_tree(self.group, node), [known[i] for i in node.operands])
+
+
+class KernelForm:
+    """A group printed with one schedule."""
+
+    def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
+        self.group = group
+        self.graph = group.graph
+        self.shape = shape
+        self.grid = grid
+        self.places = Places(group, shape, grid)
+        self.first = self.places.first
+        self.reductions: dict[int, CudaReduction] = {}
+
+    def parts(self) -> tuple[int, int]:
+        """Return in how many parts what is reduced is cut, and how large each is."""
+        return 1, 1
+
+    def scratch(self) -> tuple[int, ...]:
+        """Return the bytes of each state that parts leave."""
+        if not self.grid.cut:
+            return ()
+        count = row_count(self.shape) * self.parts()[0]
+        return tuple(count * reduction.state_bytes for reduction in self.reductions.values())
 
 
 def power(n: int) -> int:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.source import ENTRY, Grid, Statements, checked, values
 from alight._src.codegen.cuda.cuda_dialect import CUDA
-from alight._src.codegen.cuda.kernel_program import PACK, Step, around, begins, parameters
+from alight._src.codegen.cuda.kernel_program import (
+    PACK,
+    KernelForm,
+    Step,
+    around,
+    begins,
+    parameters,
+)
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
@@ -247,22 +254,16 @@ def element_function(
     return f"{head} {{\n{chr(10).join(code.lines)}\n}}"
 
 
-class Loop:
+class Loop(KernelForm):
     """The text of one loop group with one schedule."""
-
-    def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
-        self.group = group
-        self.shape = shape
-        self.grid = grid
 
     def steps(self) -> tuple[Step, ...]:
         """Return the launches."""
-        graph, shape, grid = self.group.graph, self.shape, self.grid
-        layouts = graph.operand_layouts
+        shape, grid = self.shape, self.grid
         count = prod(shape.dims)
         moves = [
             stride // layout.itemsize
-            for layout, strides in zip(layouts, shape.strides, strict=True)
+            for layout, strides in zip(self.graph.operand_layouts, shape.strides, strict=True)
             for stride in strides
         ]
         ahead = grid.ahead if grid.elements > 1 or grid.blocks else 1
@@ -273,10 +274,6 @@ class Loop:
         if grid.blocks:
             blocks = min(blocks, grid.blocks)
         return (Step(ENTRY, blocks, grid.block, (count, *shape.dims[1:], *moves)),)
-
-    def scratch(self) -> tuple[int, ...]:
-        """Return nothing: no partial results lie in memory."""
-        return ()
 
     def text(self) -> str:
         """Return the text of the kernel."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from alight._src.codegen.common.phases import Pass, phases
 from alight._src.codegen.common.source import Grid, Statements
 from alight._src.codegen.cuda.cuda_dialect import CUDA
-from alight._src.codegen.cuda.kernel_program import Places
+from alight._src.codegen.cuda.kernel_program import KernelForm
 from alight._src.codegen.cuda.reduction_steps import CudaReduction
 from alight._src.codegen.cuda.slow_path import RareLaneTest
 from alight._src.ir.table_reduction import CHUNK, LANES
@@ -41,15 +41,12 @@ class Way(Enum):
     SURE = "made as such, as every element is"
 
 
-class Runs:
+class Runs(KernelForm):
     """The runs of one group of rows with one schedule."""
 
     def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
-        self.places = places = Places(group, shape, grid)
-        self.group = group
-        self.grid = grid
-        self.graph = graph = group.graph
-        self.first = places.first
+        super().__init__(group, shape, grid)
+        graph, places = self.graph, self.places
         self.phases = phases(group)
         self.reductions = {
             number: CudaReduction(graph, graph.made_by[number], number)
