@@ -127,7 +127,7 @@ def test_what_few_columns_take_is_told_with_what_they_compute() -> None:
         1e-5,
     )
     for key, n, group in few_columns("float64", N, "argmax"):
-        add(key, n, group, 1e-12 * n + 6e-9 * group.shape[0])
+        add(f"{key}/float64", n, group, 1e-12 * n + 6e-9 * group.shape[0])
     rates = fit(samples)
     assert rates is not None
     for start in ("short", "start"):

@@ -305,7 +305,7 @@ def test_sums_of_complex_rows_take_no_less_out_of_memory_than_none() -> None:
         add("reduce_inner/complex128", count, rows, 1e-11)
     near = 1e-9
     for key, amount, group in complex_rows("complex128", n, most):
-        add(key, amount, group, 2 * near if key.startswith("distant") else near)
+        add(f"{key}/complex128", amount, group, 2 * near if key.startswith("distant") else near)
     rates = fit(samples)
     assert rates is not None
     assert min(number.value for key, number in rates.work.items() if "call." not in key) >= 0

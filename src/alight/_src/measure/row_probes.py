@@ -15,11 +15,12 @@ from alight._src.plan.loop_starts import GUESSED, START_ROWS, WHOLE_ROW
 
 __all__ = ["apart_in_memory", "complex_rows", "few_columns", "places", "whole_rows"]
 
+# The key of a point without its dtype, the amount, and what is timed.
 Keyed = tuple[str, int, Group]
 
 
 def places(dtype: str, n: int, compiled: bool, main: bool) -> Iterator[Keyed]:
-    """Yield key, amount and group of reductions of rows that look for a place: libraries call a
+    """Yield kind, amount and group of reductions of rows that look for a place: libraries call a
     function for each row, which is another one for each dtype, and branches on what it finds there,
     which a processor learns of few rows; generated code asks of numbers with a NaN what it does not
     ask of others, and keeps the places of columns beside their values."""
