@@ -37,7 +37,6 @@ class Policy:
     on_gap: Literal["host", "raise"]
     pick: Literal["model", "measure"]
     reproducible: bool
-    learn: bool
 
     def __init__(self, sources: Mapping[str, str] = MappingProxyType({}), **given: Any) -> None:
         self.sources = sources
