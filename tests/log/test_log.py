@@ -203,10 +203,10 @@ def test_an_entry_is_stored_and_added_and_nothing_more() -> None:
 
     def entries() -> None:
         for _ in range(1000):
-            log.replayed([(DECISION, site)], 1, 1e-6)
+            log.launched(DECISION, site, 1e-6, ("numpy", "cpu"), 0, False)
 
     entries()
-    # replayed, _heard, logger; what they take is measured by the ratchet of overheads
+    # launched, _heard, logger; what they take is measured by the ratchet of overheads
     assert counted(entries, "call") <= 4 * 1000
     assert counted(entries, "line") <= 16 * 1000
 
