@@ -9,7 +9,7 @@ from typing import Any
 
 from alight import _core
 from alight._src import store
-from alight._src.api import counter_rng
+from alight._src.api import counter_draws
 from alight._src.base import at_fork, parsing, uninterrupted
 from alight._src.codegen.llvm import compiled
 from alight._src.fp_warnings import filters
@@ -33,7 +33,7 @@ LOCKS: dict[str, tuple[Any, str]] = {
     "compiled._lock": (compiled, "_lock"),
     "parsing.lock": (parsing, "lock"),
     "kernels._lock": (kernels._background, "_lock"),
-    "counter_rng._lock": (counter_rng, "_lock"),
+    "counter_draws._lock": (counter_draws, "_lock"),
     "decisions._lock": (LOG, "_lock"),
     "registry._finding": (registry, "_finding"),
     "store._threads_lock": (store, "_threads_lock"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.group import Group
+from alight._src.plan.check import check_plan
 from alight._src.plan.choose import group_key
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan
+from alight._src.plan.plan_form import malformed
 from alight.device import Device, Support
+from alight.errors import PlanError
 from graphs import F4
 
 
@@ -29,6 +33,18 @@ def launches(plan: Plan) -> list[LaunchStep]:
 
 
 NO_GROUP = Group(GroupKind.LOOP, Graph((), (), ()))
+
+
+def plan_faults(plan: Plan, graph: Graph, bases: Sequence[int] = ()) -> list[str]:
+    """Return what is wrong with a plan for a graph, one line each; none if it is right. ``bases``
+    are those of the graph's inputs, as in ``Facts``."""
+    found = [*malformed(plan, graph)]
+    if not found:
+        try:
+            check_plan(plan, graph, bases)
+        except PlanError as error:
+            found.append(str(error))
+    return found
 
 
 def contents(plan: Plan) -> tuple[Plan, list[tuple[object, ...]]]:

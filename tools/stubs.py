@@ -235,7 +235,8 @@ def whole() -> str:
     """Return the stub of ``alight`` itself."""
     own = {
         "forecast": ["device_report", "estimate", "fastest_device", "fusion_report"],
-        "report": ["devices", "explain", "report", "reset"],
+        "explained_call": ["explain"],
+        "report": ["devices", "report", "reset"],
     }
     lines = [
         "import builtins",

@@ -26,12 +26,12 @@ from alight._src.record.array import evaluate as evaluate
 from alight._src.record.ufunc_calls import LATE as _LATE
 
 if _TYPE_CHECKING:
+    from alight._src.explain.explained_call import explain as explain
     from alight._src.explain.forecast import device_report as device_report
     from alight._src.explain.forecast import estimate as estimate
     from alight._src.explain.forecast import fastest_device as fastest_device
     from alight._src.explain.forecast import fusion_report as fusion_report
     from alight._src.explain.report import devices as devices
-    from alight._src.explain.report import explain as explain
     from alight._src.explain.report import report as report
     from alight._src.explain.report import reset as reset
     from alight._src.jit.decorator import jit as jit
@@ -43,7 +43,8 @@ _LATE["numpy.fft"] = lambda: _import("alight.fft")
 # What users have beside NumPy's names, and where it is defined.
 _OWN = {
     **dict.fromkeys(("device_report", "estimate", "fastest_device", "fusion_report"), "forecast"),
-    **dict.fromkeys(("devices", "explain", "report", "reset"), "report"),
+    **dict.fromkeys(("devices", "report", "reset"), "report"),
+    "explain": "explained_call",
 }
 
 
@@ -75,7 +76,7 @@ def __dir__() -> list[str]:
 
 
 if _environ.get("ALIGHT_REPORT"):
-    _import("alight._src.explain.report").at_exit(_environ["ALIGHT_REPORT"])
+    _import("alight._src.explain.report_at_exit").at_exit(_environ["ALIGHT_REPORT"])
 
 # The import system binds it; to users of the namespace it is no name of NumPy's.
 globals().pop("_src", None)

@@ -11,8 +11,8 @@ from alight._src.explain.forecast import device_report as device_report
 from alight._src.explain.forecast import estimate as estimate
 from alight._src.explain.forecast import fastest_device as fastest_device
 from alight._src.explain.forecast import fusion_report as fusion_report
+from alight._src.explain.explained_call import explain as explain
 from alight._src.explain.report import devices as devices
-from alight._src.explain.report import explain as explain
 from alight._src.explain.report import report as report
 from alight._src.explain.report import reset as reset
 from alight._src.api.ufunc_objects import Ufunc as ufunc

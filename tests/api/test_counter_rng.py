@@ -16,7 +16,7 @@ import pytest
 
 import alight
 import cuda_on_cpu
-from alight._src.api import counter_rng
+from alight._src.api import counter_draws
 from alight._src.codegen.common.source import gap
 from alight._src.codegen.cuda.group_forms import card_nest, form, schedule
 from alight._src.codegen.wgsl.wgsl_dialect import wgsl
@@ -170,8 +170,8 @@ def test_threads_and_long_draws_change_nothing(monkeypatch: pytest.MonkeyPatch) 
         expected = np.asarray(Counter(9).standard_normal(300_001, np.float32))
     with alight.policy(**MODES["generated"]):
         assert same(Counter(9).standard_normal(300_001, np.float32), expected)
-        monkeypatch.setattr(counter_rng, "_KEPT", 1 << 10)
-        monkeypatch.setattr(counter_rng, "_longest", None)
+        monkeypatch.setattr(counter_draws, "_KEPT", 1 << 10)
+        monkeypatch.setattr(counter_draws, "_longest", None)
         assert same(Counter(9).standard_normal(300_001, np.float32), expected)
         shaped = Counter(9).standard_normal((3, 100_000), np.float32)
         assert same(shaped, expected[:300_000].reshape(3, -1))

@@ -87,7 +87,7 @@ def test_whole_programs_have_the_bits_of_the_hosts_kernels() -> None:
 
 CALIBRATION = """
 import math
-from alight._src.measure import calibrate as measuring, findings, points
+from alight._src.measure import device_calibration as measuring, findings, points
 measuring.COPY_BYTES = findings.COPY_BYTES = 4, 1 << 12, 1 << 10, 1 << 11
 WANTED = ("elementwise/float64", "reduce_inner/float32", "matmul/float64", "sort/float64",
           "gather/float64", "fft/float64")

@@ -107,7 +107,8 @@ print("done")
 
 # A probe's launch is timed as such calls are made, the host's work between two events too.
 REPEATED = """
-    from alight._src.measure.probes import Bench, Probe, reduction, loop, product
+    from alight._src.measure.probes import Probe, reduction, loop, product
+    from alight._src.measure.probe_bench import Bench
     from alight._src.measure.timing import LONG_SAMPLE_SECONDS, SAMPLE_SECONDS
     bench = Bench(backend, alight.backends.registry.device("cuda:0"), 1 << 20)
     long = reduction("sum", "float64", (20000,), (0,))

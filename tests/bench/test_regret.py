@@ -23,7 +23,6 @@ from alight._src.bench import calibration, regret
 from alight._src.bench.command import run_regret
 from alight._src.bench.judged import figures, text
 from alight._src.bench.regret import cases, collect, planned, signature
-from alight._src.bench.replayed import again, program_regrets
 from alight._src.config.loading import policy
 from alight._src.measure.profiles import fingerprint, save_profile
 from alight._src.measure.timing import Timing
@@ -35,6 +34,7 @@ from alight.backends.cuda.cuda_backend import described
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, Spec, recorded
 from alight.errors import AlightError
 from cost_profiles import plan_by
+from replayed_tables import again, program_regrets
 
 TABLES = Path(__file__).resolve().parents[2] / "bench-results"
 

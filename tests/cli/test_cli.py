@@ -551,12 +551,12 @@ def test_without_a_profile_a_program_has_numpys_own_arrays(tmp_path: Path) -> No
 
 def test_on_a_busy_machine_measuring_at_exit_is_not_tried_every_time(tmp_path: Path) -> None:
     program = (
-        "import numpy as np\nfrom alight._src.measure import calibrate\n"
-        "real = calibrate.Calibration.profile\n"
+        "import numpy as np\nfrom alight._src.measure.device_calibration import Calibration\n"
+        "real = Calibration.profile\n"
         "def contended(self):\n"
         "    import dataclasses\n"
         "    return dataclasses.replace(real(self), contended=True)\n"
-        "calibrate.Calibration.profile = contended\n"
+        "Calibration.profile = contended\n"
         "print((np.ones(4_000_000) + 1).sum())\n"
     )
     script(tmp_path, program)

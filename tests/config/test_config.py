@@ -55,7 +55,7 @@ def test_settings_have_their_defaults(tmp_path: Path) -> None:
     settings = load_with(tmp_path)
     own = settings.policy
     assert (own.devices, own.force, dict(own.floor)) == (None, None, {})
-    assert (own.on_gap, own.pick, own.reproducible, own.learn) == ("host", "model", True, False)
+    assert (own.on_gap, own.pick, own.reproducible) == ("host", "model", True)
     assert (settings.log_size, settings.log_level, settings.calibrate) == (10_000, "off", "auto")
     assert (settings.cache_dir, settings.report, settings.check) == (None, None, False)
     assert {row.source for row in settings.rows()} == {"default"}
@@ -73,7 +73,7 @@ def test_environment_beats_file_beats_default(tmp_path: Path) -> None:
     assert rows["on_gap"][1:] == ("host", "environment variable ALIGHT_ON_GAP")
     assert rows["log_size"][1:] == (7, "environment variable ALIGHT_LOG_SIZE")
     assert rows["reproducible"][1:] == (False, f"{file} key reproducible")
-    assert rows["learn"][1:] == (False, "default")
+    assert rows["pick"][1:] == ("model", "default")
     assert Path(rows["cache_dir"].value) == settings.cache_root()
 
 
@@ -86,7 +86,6 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
         "ALIGHT_ON_GAP": "raise",
         "ALIGHT_PICK": "measure",
         "ALIGHT_REPRODUCIBLE": "0",
-        "ALIGHT_LEARN": "Yes",
         "ALIGHT_CACHE_DIR": str(tmp_path / "cache"),
         "ALIGHT_LOG": "trace",
         "ALIGHT_LOG_SIZE": "3",
@@ -103,9 +102,9 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
     assert own.devices == ("cuda:0", "cpu", "-wgpu:0")
     assert own.force == Force("cpu", "generated")
     assert [own.floor_for(kind) for kind in ("unary", "matmul", "scan")] == [5, 7, 5]
-    assert own.floor_source("matmul") == "environment variable ALIGHT_FLOOR_MATMUL"
-    assert own.floor_source("scan") == "environment variable ALIGHT_FLOOR_ALL"
-    assert (own.on_gap, own.pick, own.reproducible, own.learn) == ("raise", "measure", False, True)
+    assert own.source("floor.matmul") == "environment variable ALIGHT_FLOOR_MATMUL"
+    assert own.source("floor.all") == "environment variable ALIGHT_FLOOR_ALL"
+    assert (own.on_gap, own.pick, own.reproducible) == ("raise", "measure", False)
     assert settings.cache_root() == tmp_path / "cache"
     assert (settings.log_level, settings.log_size, settings.report) == ("trace", 3, "-")
     assert (settings.calibrate, settings.threads, settings.check) == ("off", 3, True)
@@ -136,7 +135,7 @@ def test_an_empty_variable_is_not_set(tmp_path: Path) -> None:
         ("ALIGHT_ON_GAP", "ignore"),
         ("ALIGHT_PICK", "Model"),
         ("ALIGHT_REPRODUCIBLE", "maybe"),
-        ("ALIGHT_LEARN", "2"),
+        ("ALIGHT_REPRODUCIBLE", "2"),
         ("ALIGHT_LOG", "debug"),
         ("ALIGHT_LOG_SIZE", "-5"),
         ("ALIGHT_CALIBRATE", "on"),
@@ -163,7 +162,7 @@ def test_a_bad_environment_value_names_its_variable(tmp_path: Path, name: str, v
         ("[floor]\nunary = -1", "floor['unary']"),
         ("[floor]\nmatrix = 1", "floor"),
         ("reproducible = 1", "reproducible"),
-        ('learn = "no"', "learn"),
+        ('reproducible = "no"', "reproducible"),
         ('floor = "5"', "floor"),
         ('threads = "2"', "threads"),
         ('cache_dir = ""', "cache_dir"),
@@ -246,8 +245,7 @@ def test_an_unknown_name_in_a_policy_is_told_the_right_one() -> None:
         {"floor": {"unary": "5"}},
         {"reproducible": 1},
         {"reproducible": "yes"},
-        {"learn": None},
-        {"learn": "no"},
+        {"reproducible": None},
     ],
 )
 def test_a_bad_argument_names_itself_at_the_line_that_gave_it(arguments: dict[str, Any]) -> None:
@@ -298,7 +296,7 @@ def test_inner_policies_change_only_what_they_name(fresh: pytest.MonkeyPatch) ->
             with policy(force=None, floor=None) as three:
                 assert three.force is None and three.floor_for("unary") is None
                 assert three.source("on_gap") == "environment variable ALIGHT_ON_GAP"
-                assert three.source("floor") == three.floor_source("unary") == "argument floor"
+                assert three.source("floor") == three.source("floor.all") == "argument floor"
             assert current_policy() is two
     assert current_policy() is outside
 
@@ -393,7 +391,7 @@ def test_a_stamp_is_one_to_one_with_what_the_policy_says() -> None:
         *({"floor": n} for n in (0, 1, {"unary": 0}, {"binary": 0})),
         *({"force": f} for f in ("cpu", "cpu:numpy", "numpy")),
         *({"devices": d} for d in ("cpu", "cpu,cuda:0", "cuda:0,cpu", "-cuda:0")),
-        *({"on_gap": "raise"}, {"pick": "measure"}, {"reproducible": False}, {"learn": True}),
+        *({"on_gap": "raise"}, {"pick": "measure"}, {"reproducible": False}),
     ]
     stamps = {policy(**change).over(base).stamp for change in changes}
     assert len(stamps | {base.stamp}) == len(changes) + 1

@@ -15,7 +15,8 @@ from alight._src.base.cache_registry import Cache, forget
 from alight._src.config.loading import load
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
-from alight._src.measure.probes import Bench, Probe
+from alight._src.measure.probe_bench import Bench
+from alight._src.measure.probes import Probe
 from alight._src.measure.timing import Timing
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Spot

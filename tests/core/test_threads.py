@@ -24,7 +24,7 @@ from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
 from alight._src.measure import probes, timing
-from alight._src.measure.calibrate import Calibration
+from alight._src.measure.device_calibration import Calibration
 from alight._src.measure.profiles import share_costs
 from alight._src.plan.cost import Profile
 from alight.backends.machine import clear_floating_point_flags, floating_point_flags, thread_count

@@ -154,9 +154,9 @@ def empty_log() -> Iterator[None]:
 
 
 def full() -> Report:
-    LOG.decide(decision(), here(), 4e-3)
-    LOG.decide(decision(), here(), 2e-3)
-    LOG.decide(decision(candidates=()), None, None)
+    LOG.replayed([(decision(), here())], 1, 4e-3)
+    LOG.replayed([(decision(), here())], 1, 2e-3)
+    LOG.replayed([(decision(candidates=()), None)], 1, None)
     LOG.exit("unique", here())
     LOG.fallback("matmul", "no room", here())
     LOG.count(launches=3, uploads=1, upload_bytes=8)
@@ -208,13 +208,13 @@ def test_decisions_keep_their_losers_and_the_chosen_one_its_prediction() -> None
 def test_regret_is_measured_minus_the_best_other_prediction(
     measured: float | None, changes: dict[str, Any], expected: float | None
 ) -> None:
-    LOG.decide(decision(**changes), None, measured)
+    LOG.replayed([(decision(**changes), None)], 1, measured)
     found = report().to_dict()["decisions"][0]["regret_seconds"]
     assert found == (None if expected is None else pytest.approx(expected))
 
 
 def test_what_is_not_finite_is_null() -> None:
-    LOG.decide(decision(flops=float("nan"), threshold=None), None, float("inf"))
+    LOG.replayed([(decision(flops=float("nan"), threshold=None), None)], 1, float("inf"))
     row = json.loads(report().to_json())["decisions"][0]
     assert (row["flops"], row["measured_seconds"]) == (None, None)
 
@@ -259,7 +259,7 @@ def test_text_names_the_floor_below_which_nothing_is_counted() -> None:
 
 def test_explanation_names_a_dtype_once_and_exits_beside_decisions() -> None:
     where = here()
-    LOG.decide(decision(dtypes=("float64",) * 19 + ("bool",)), where, 1e-3)
+    LOG.replayed([(decision(dtypes=("float64",) * 19 + ("bool",)), where)], 1, 1e-3)
     for _ in range(3):
         LOG.exit("percentile", where)
     lines = report().explanation().splitlines()
@@ -272,7 +272,7 @@ def test_explanation_names_a_dtype_once_and_exits_beside_decisions() -> None:
 
 def test_explanation_groups_by_call_site_and_names_the_losers() -> None:
     for seconds in (1e-3, 3e-3):
-        LOG.decide(decision(), here(), seconds)
+        LOG.replayed([(decision(), here())], 1, seconds)
     lines = report().explanation().splitlines()
     assert lines[0].startswith(__file__)
     assert "2 runs, predicted 1 ms, measured 2 ms" in lines[1]
@@ -308,7 +308,7 @@ def test_a_call_of_which_nothing_was_placed_says_why_and_what_to_do() -> None:
 
 
 def test_what_was_not_measured_comes_with_what_to_do() -> None:
-    LOG.decide(decision(implementation="numpy", reason=Reason.UNCALIBRATED), None, 1e-3)
+    LOG.replayed([(decision(implementation="numpy", reason=Reason.UNCALIBRATED), None)], 1, 1e-3)
     for text in (str(report()), report().explanation()):
         assert text.count("Fix: run `alight calibrate`") == 1
     assert "uncalibrated work" not in str(full().__class__({**full().to_dict(), "decisions": []}))
@@ -411,7 +411,7 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_at_exit_writes_once_and_not_from_a_forked_child(tmp_path: Path) -> None:
     code = (
-        "import os, sys\nfrom alight._src.explain.report import at_exit\n"
+        "import os, sys\nfrom alight._src.explain.report_at_exit import at_exit\n"
         "from alight._src.log.decisions import LOG\n"
         "at_exit('r.json'); at_exit('r.json'); at_exit('-')\n"
         "LOG.exit('unique', None)\n"
@@ -430,7 +430,7 @@ def test_at_exit_writes_once_and_not_from_a_forked_child(tmp_path: Path) -> None
 
 
 def test_a_report_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    code = "from alight._src.explain.report import at_exit\nat_exit('missing/r.json')"
+    code = "from alight._src.explain.report_at_exit import at_exit\nat_exit('missing/r.json')"
     done = python(code, tmp_path)
     assert done.returncode == 0
     assert "cannot write the report to" in done.stderr and "Fix:" in done.stderr

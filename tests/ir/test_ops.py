@@ -12,7 +12,7 @@ from alight._core import make_layout
 from alight._src.ir import body
 from alight._src.ir.op import declare
 from alight._src.ir.op_table import OPS, Kind, Op, loop_dtypes
-from alight._src.ir.table_structure import Slot, frozen_key
+from alight._src.ir.table_structure import Slot
 
 NUMERIC = set("?bhilqBHILQefdgFDG")
 GENERATED = set("?bhilqBHILQfd")
@@ -148,7 +148,7 @@ EXAMPLES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[], Any]]] =
     "stack": ((X, X), {"axis": 1}, lambda: np.stack([X, X], 1)),
     "hstack": ((X, X), {}, lambda: np.hstack([X, X])),
     "repeat": ((X,), {"repeats": 2, "axis": 0}, lambda: np.repeat(X, 2, 0)),
-    "getitem": ((X, ROWS), {"key": frozen_key((Slot(0), slice(1, 3)))}, lambda: X[ROWS, 1:3]),
+    "getitem": ((X, ROWS), {"key": (Slot(0), ("slice", 1, 3, None))}, lambda: X[ROWS, 1:3]),
     "take_along_axis": ((X, X.argsort(1)), {"axis": 1}, lambda: np.sort(X, 1)),
     "choose": ((ROWS, X[0, :3], -ROWS, ROWS), {}, lambda: np.choose(ROWS, [X[0, :3], -ROWS, ROWS])),
     "select": ((X > 0, X < -2, X, -X), {}, lambda: np.select([X > 0, X < -2], [X, -X])),
@@ -183,7 +183,7 @@ def set_rows(array: Any) -> None:
 SCATTERS: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], None]]] = {
     "put": ((np.array([0, 5]), np.array([1, 2])), {}, put),
     "put_mask": ((X > 0, np.array(3.0)), {}, lambda a: np.putmask(a, X > 0, 3)),
-    "setitem": ((np.array(7.0), ROWS), {"key": frozen_key((Slot(0), slice(1, 3)))}, set_rows),
+    "setitem": ((np.array(7.0), ROWS), {"key": (Slot(0), ("slice", 1, 3, None))}, set_rows),
     "ufunc_at": ((ROWS, np.ones((3, 4))), {"ufunc": "add"}, lambda a: np.add.at(a, ROWS, 1)),
 }
 

@@ -50,7 +50,7 @@ def here() -> Site:
 def test_ring_drops_the_oldest_and_totals_stay_exact() -> None:
     log = Log(4)
     for i in range(10):
-        log.decide(DECISION, None, float(i))
+        log.replayed([(DECISION, None)], 1, float(i))
     snapshot = log.snapshot()
     assert [record.seconds for record in snapshot.records] == [6.0, 7.0, 8.0, 9.0]
     assert (snapshot.decisions, snapshot.dropped, snapshot.seconds) == (10, 6, 45.0)
@@ -58,7 +58,7 @@ def test_ring_drops_the_oldest_and_totals_stay_exact() -> None:
 
 def test_a_ring_of_none_keeps_totals() -> None:
     log = Log(0)
-    log.decide(DECISION, None, 1.0)
+    log.replayed([(DECISION, None)], 1, 1.0)
     log.exit("unique", here())
     snapshot = log.snapshot()
     assert snapshot.records == ()
@@ -157,7 +157,7 @@ def test_entries_of_several_threads_are_all_counted() -> None:
 
     def work() -> None:
         for _ in range(2000):
-            log.decide(DECISION, None, 0.5)
+            log.replayed([(DECISION, None)], 1, 0.5)
             log.count(launches=1)
             log.elements("numpy", "cpu", 2)
             log.exit("unique", None)
@@ -203,10 +203,10 @@ def test_an_entry_is_stored_and_added_and_nothing_more() -> None:
 
     def entries() -> None:
         for _ in range(1000):
-            log.decide(DECISION, site, 1e-6)
+            log.launched(DECISION, site, 1e-6, ("numpy", "cpu"), 0, False)
 
     entries()
-    # decide, _keep, _heard, logger; what they take is measured by the ratchet of overheads
+    # launched, _heard, logger; what they take is measured by the ratchet of overheads
     assert counted(entries, "call") <= 4 * 1000
     assert counted(entries, "line") <= 16 * 1000
 
@@ -218,12 +218,12 @@ def test_logging_says_first_exits_at_info_and_decisions_at_debug(
     with caplog.at_level(logging.INFO, "alight"):
         for _ in range(3):
             log.exit("unique", here())
-        log.decide(DECISION, here(), 1e-6)
+        log.replayed([(DECISION, here())], 1, 1e-6)
     assert [record.levelname for record in caplog.records] == ["INFO"]
     assert "unique" in caplog.text and __file__ in caplog.text
     caplog.clear()
     with caplog.at_level(logging.DEBUG, "alight"):
-        log.decide(DECISION, here(), 1e-6)
+        log.replayed([(DECISION, here())], 1, 1e-6)
         log.fallback("matmul", "no room", None)
     assert "add of 10 elements on cpu:numpy (cheapest)" in caplog.records[0].getMessage()
     assert "predicted 2 µs, measured 1 µs" in caplog.records[0].getMessage()

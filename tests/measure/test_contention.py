@@ -28,9 +28,9 @@ from alight._src.explain import calibration_text
 from alight._src.explain.report import report
 from alight._src.explain.tables_data import profile_row
 from alight._src.explain.text_tables import remarks
-from alight._src.measure import calibrate as calibration
-from alight._src.measure import findings, probes, profiles
-from alight._src.measure.calibrate import Calibration
+from alight._src.measure import calibrate as calibrate_module
+from alight._src.measure import device_calibration, findings, probes, profiles
+from alight._src.measure.device_calibration import Calibration
 from alight._src.measure.dtype_points import Point
 from alight._src.measure.intervals import far_off, spreads_of
 from alight._src.measure.points import points_of
@@ -148,7 +148,7 @@ def test_what_is_ready_in_a_slow_moment_is_measured_in_a_quick_one(
         points = [p for p in points_of(device) if p.implementation == "numpy"]
         return [p for p in points if p.key == "elementwise/float64"][:count]
 
-    monkeypatch.setattr(calibration, "points_of", few)
+    monkeypatch.setattr(device_calibration, "points_of", few)
     run = Calibration(HostBackend(), HOST, budget)
     asked = iter([False] * 5)
     run.pace.steady = lambda: next(asked, quick)  # type: ignore[method-assign]
@@ -162,7 +162,7 @@ def test_products_wait_once_for_the_threads_that_they_leave_spinning(
 ) -> None:
     """A library's threads spin for 128 ms after each, in which all else is slow."""
     monkeypatch.setattr(findings, "thread_count", lambda: 2)
-    monkeypatch.setattr(calibration, "switches", lambda: 0)
+    monkeypatch.setattr(device_calibration, "switches", lambda: 0)
     run = Calibration(HostBackend(), HOST, 60.0)
     slow = waits = 0
     visit = run._visit
@@ -185,12 +185,12 @@ def test_products_wait_once_for_the_threads_that_they_leave_spinning(
     quick = itertools.chain([True] * 12, [False] * 6, itertools.repeat(True))
     run._beside.met = 1e-5
     run._beside.awaited = lambda seconds: next(quick)  # type: ignore[method-assign]
-    monkeypatch.setattr(calibration, "SPIN_SECONDS", 60.0)
+    monkeypatch.setattr(device_calibration, "SPIN_SECONDS", 60.0)
     some = [point for point in points_of(HOST) if point.implementation == "numpy"]
     wanted = ("matmul/float64", "matmul/int64", "dot/float64", "elementwise/float64")
     few = [point for point in some if point.key in wanted and point.amount < 1e6]
     few.append(few.pop(VITAL))  # an addition, which has to wait for the threads of those before
-    monkeypatch.setattr(calibration, "points_of", lambda device: few)
+    monkeypatch.setattr(device_calibration, "points_of", lambda device: few)
     assert len(list(itertools.islice(run.steps(), len(few)))) == len(few)
     products = [run.found.sample(point) for point in few if run._spins(point)]
     assert len(products) > 20 and waits == 1
@@ -204,7 +204,7 @@ def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_r
     run.pace.steady = lambda: False  # type: ignore[method-assign]
     spent = itertools.count(0.0, 1.0)
     monkeypatch.setattr(Calibration, "spent", lambda run: next(spent))
-    monkeypatch.setattr(calibration, "_VISIT_SECONDS", 2.0)
+    monkeypatch.setattr(device_calibration, "_VISIT_SECONDS", 2.0)
     waiting = []
     visit = Calibration._first_visit
 
@@ -418,7 +418,7 @@ def test_what_is_measured_at_exit_is_kept_unless_other_work_disturbed_it(
         contended=contended,
         doubts=("it was busy",) if contended else (),
     )
-    monkeypatch.setattr(calibration, "calibrate", lambda *a, **k: [save_profile(made)])
+    monkeypatch.setattr(calibrate_module, "calibrate", lambda *a, **k: [save_profile(made)])
     with caplog.at_level("INFO", "alight"):
         recalibrate._measure_at_exit("cpu")
     assert (
@@ -490,7 +490,7 @@ def test_what_measuring_found_no_time_for_was_not_refused_and_is_forgotten_on_su
     )
     for found in (some, most):
         monkeypatch.setattr(
-            calibration, "calibrate", lambda *a, found=found, **k: [save_profile(found)]
+            calibrate_module, "calibrate", lambda *a, found=found, **k: [save_profile(found)]
         )
         recalibrate._measure_at_exit("cpu")
         store.remove("profile")  # as once it is too old
@@ -517,7 +517,7 @@ def test_a_profile_of_little_is_bettered_by_a_later_program(
         return [profile(store, now - 5, 0.1, complete=False, validation=short)]
 
     monkeypatch.setattr(recalibrate, "measure_when_over", asked.append)
-    monkeypatch.setattr(calibration, "calibrate", calibrate)
+    monkeypatch.setattr(calibrate_module, "calibrate", calibrate)
     recalibrate._measure_at_exit("cpu")
     (found,) = [found for found in [load_profile(HOST)] if found is not None]
     forget(Cache.PROFILES)

@@ -15,7 +15,8 @@ from alight._src.ir.op_table import OPS, Kind
 from alight._src.measure import probes
 from alight._src.measure.fit import fit
 from alight._src.measure.points import points_of
-from alight._src.measure.probes import Bench, Probe
+from alight._src.measure.probe_bench import Bench
+from alight._src.measure.probes import Probe
 from alight._src.measure.samples import Samples
 from alight._src.measure.sizes import FEW, SUMMED_BYTES
 from alight._src.plan.cost import Profile, Rates, estimate

@@ -21,8 +21,8 @@ from alight._src.cli.commands import main
 from alight._src.cli.doctor import stored_profiles
 from alight._src.explain.calibration_text import take_over
 from alight._src.explain.tables_data import profile_row
-from alight._src.measure import calibrate as calibration
-from alight._src.measure import timing
+from alight._src.measure import calibrate as calibrate_module
+from alight._src.measure import device_calibration, timing
 from alight._src.measure.bounds import profile_of_document
 from alight._src.measure.calibrate import calibrate
 from alight._src.measure.points import points_of
@@ -141,11 +141,11 @@ def test_a_pace_is_measured_of_the_host_and_of_nothing_else(
     store: Store, read: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read(QUICK)
-    run = calibration.Calibration(HostBackend(), HOST)
+    run = device_calibration.Calibration(HostBackend(), HOST)
     assert run.profile().pace_seconds is None
     run._steady()
     assert run.profile().pace_seconds == QUICK
-    card = calibration.Calibration(HostBackend(), replace(HOST, id="card", space="card"))
+    card = device_calibration.Calibration(HostBackend(), replace(HOST, id="card", space="card"))
     card._steady()
     assert card.profile().pace_seconds is None
     save_profile(made(QUICK))
@@ -179,8 +179,8 @@ def test_what_is_measured_at_a_slower_pace_than_the_profile_before_is_not_stored
         points = [p for p in points_of(device) if p.key == "elementwise/float64"]
         return [p for p in points if p.implementation == "numpy" and p.amount < 1e5][:8]
 
-    monkeypatch.setattr(calibration, "points_of", few)
-    monkeypatch.setattr(calibration, "unseen", lambda device: ())
+    monkeypatch.setattr(device_calibration, "points_of", few)
+    monkeypatch.setattr(device_calibration, "unseen", lambda device: ())
     monkeypatch.setattr(  # what other work does while this runs is not asked here
         "alight._src.measure.findings.contention",
         lambda *found: timing.contention((), 0.0, 0.0, *found[3:]),
@@ -211,7 +211,7 @@ def test_what_is_measured_at_a_slower_pace_than_the_profile_before_is_not_stored
 def test_a_calibration_without_a_quick_moment_takes_no_more_than_its_time(
     monkeypatch: pytest.MonkeyPatch, read: Callable[..., None]
 ) -> None:
-    run = calibration.Calibration(HostBackend(), HOST, 60.0, pace=Pace(QUICK))
+    run = device_calibration.Calibration(HostBackend(), HOST, 60.0, pace=Pace(QUICK))
     read(SLOW)
     some = [p for p in points_of(HOST) if p.implementation == "numpy" and p.amount < 1e5]
     few = some[: (vital := run._vital()) + 8]
@@ -223,11 +223,11 @@ def test_a_calibration_without_a_quick_moment_takes_no_more_than_its_time(
         ready += 1
         return launch(point)
 
-    monkeypatch.setattr(calibration, "points_of", lambda device: few)
-    monkeypatch.setattr(calibration.Calibration, "_launch", made_ready)
+    monkeypatch.setattr(device_calibration, "points_of", lambda device: few)
+    monkeypatch.setattr(device_calibration.Calibration, "_launch", made_ready)
     # making ready took all of the time that there is for both
     monkeypatch.setattr(
-        calibration.Calibration, "spent", lambda run: 60.0 if ready == len(few) else 0.0
+        device_calibration.Calibration, "spent", lambda run: 60.0 if ready == len(few) else 0.0
     )
     assert len(list(run.steps())) == len(run.found.points) == vital
     found = run.profile()
@@ -238,15 +238,15 @@ def test_a_calibration_without_a_quick_moment_takes_no_more_than_its_time(
 def test_what_is_ready_waits_no_longer_than_leaves_time_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = calibration.Calibration(HostBackend(), HOST, 60.0)
+    run = device_calibration.Calibration(HostBackend(), HOST, 60.0)
     few = [p for p in points_of(HOST) if p.implementation == "numpy" and p.amount < 1e5][:9]
     waits: list[float] = []
-    monkeypatch.setattr(calibration, "points_of", lambda device: few)
-    monkeypatch.setattr(calibration.Calibration, "spent", lambda run: 0.0)
+    monkeypatch.setattr(device_calibration, "points_of", lambda device: few)
+    monkeypatch.setattr(device_calibration.Calibration, "spent", lambda run: 0.0)
     monkeypatch.setattr(Pace, "awaited", lambda pace, seconds: bool(waits.append(seconds)))
     next(run.steps())
-    limit = 60.0 * calibration.FIRST_SHARE
-    assert max(waits) == pytest.approx(limit - 9 * calibration._VISIT_SECONDS)
+    limit = 60.0 * device_calibration.FIRST_SHARE
+    assert max(waits) == pytest.approx(limit - 9 * device_calibration._VISIT_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ class Ends:
         self.found = made(QUICK)
         self._due: list[tuple[Callable[..., None], Any]] = []
         self._patch = monkeypatch
-        monkeypatch.setattr(calibration, "calibrate", self._calibrate)
+        monkeypatch.setattr(calibrate_module, "calibrate", self._calibrate)
         monkeypatch.setattr(recalibrate, "config", lambda: SimpleNamespace(calibrate="auto"))
         monkeypatch.setattr(recalibrate, "when_over", lambda *work: self._due.append(work))
 

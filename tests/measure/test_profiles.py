@@ -26,10 +26,12 @@ from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.originals import ENVIRONMENT
 from alight._src.measure import spot_check as canaries
 from alight._src.measure.bounds import profile_of_document
-from alight._src.measure.calibrate import Calibration, calibrate
+from alight._src.measure.calibrate import calibrate
+from alight._src.measure.device_calibration import Calibration
 from alight._src.measure.imported import changes, import_profile
 from alight._src.measure.points import points_of
-from alight._src.measure.probes import Bench, Probe, loop
+from alight._src.measure.probe_bench import Bench
+from alight._src.measure.probes import Probe, loop
 from alight._src.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
 from alight._src.measure.sizes import MOST_BYTES
 from alight._src.measure.spot_check import canary, holds

@@ -15,15 +15,17 @@ import pytest
 
 from alight._src.explain.tables_data import profile_row
 from alight._src.explain.text_tables import remarks
-from alight._src.measure import calibrate as calibration
+from alight._src.measure import calibrate as calibrate_module
 from alight._src.measure import (
+    device_calibration,
     findings,
-    probes,
+    probe_bench,
     profiles,
     saved_samples,
     timing,
 )
-from alight._src.measure.calibrate import Calibration, calibrate
+from alight._src.measure.calibrate import calibrate
+from alight._src.measure.device_calibration import Calibration
 from alight._src.measure.gemm_fit import LEAST
 from alight._src.measure.points import points_of
 from alight._src.measure.profiles import load_profile, save_profile
@@ -65,22 +67,24 @@ class World:
 @pytest.fixture
 def world(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     found = World()
-    monkeypatch.setattr(calibration, "points_of", lambda device: POINTS)
-    monkeypatch.setattr(calibration, "unseen", lambda device: ())
-    monkeypatch.setattr(calibration, "time_threads", lambda limit: {})
-    monkeypatch.setattr(probes.Bench, "visit", lambda bench, *given: found.visit(*given))
+    monkeypatch.setattr(device_calibration, "points_of", lambda device: POINTS)
+    monkeypatch.setattr(device_calibration, "unseen", lambda device: ())
+    monkeypatch.setattr(device_calibration, "time_threads", lambda limit: {})
+    monkeypatch.setattr(probe_bench.Bench, "visit", lambda bench, *given: found.visit(*given))
     monkeypatch.setattr(Pace, "_reading", lambda pace: found.pace)
     monkeypatch.setattr(Calibration, "spent", lambda run: 1e-3 * found.visits)
     # what other work does while this runs is not asked here
     monkeypatch.setattr("alight._src.measure.findings.contention", lambda *given: "")
-    monkeypatch.setattr(calibration, "known_pace", lambda device: math.inf)
+    monkeypatch.setattr(calibrate_module, "known_pace", lambda device: math.inf)
     yield found
 
 
 def measured(world: World, visits: float, **given: Any) -> Any:
     """Return the profile of a calibration that has time for so many visits."""
     world.visits = 0
-    (found,) = calibrate(1e-3 * visits / calibration.REPEAT_SHARE, [(BACKEND, HOST)], **given)
+    (found,) = calibrate(
+        1e-3 * visits / device_calibration.REPEAT_SHARE, [(BACKEND, HOST)], **given
+    )
     return found
 
 
@@ -137,7 +141,7 @@ def test_what_turns_out_to_be_slow_and_is_measured_anew_is_not_from_before(
         world.pace = QUICK if world.visits > len(CURVE) + 3 else SLOW
         return visit(*given)
 
-    monkeypatch.setattr(probes.Bench, "visit", lambda bench, *given: visits(*given))
+    monkeypatch.setattr(probe_bench.Bench, "visit", lambda bench, *given: visits(*given))
     few = measured(world, len(CURVE) + 20)
     assert few.complete and 0 < origins(few)[0] < len(POINTS)
     world.pace = SLOW
@@ -255,7 +259,7 @@ def test_what_other_work_shows_otherwise_forgets_nothing(
     monkeypatch.setattr("alight._src.measure.findings.contention", lambda *given: "it was busy")
     assert measured(world, 4 * len(POINTS)).contended
     assert saved_samples.load(HOST) == before is not None
-    monkeypatch.setattr(calibration, "contention", lambda passes: "two visits")
+    monkeypatch.setattr(calibrate_module, "contention", lambda passes: "two visits")
     measured(world, 4 * len(POINTS))
     assert saved_samples.load(HOST) is None
 
@@ -330,7 +334,7 @@ def test_an_interrupt_keeps_what_there_is(world: World, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
         return visit(*given)
 
-    monkeypatch.setattr(probes.Bench, "visit", lambda bench, *given: visits(*given))
+    monkeypatch.setattr(probe_bench.Bench, "visit", lambda bench, *given: visits(*given))
     with pytest.raises(KeyboardInterrupt):
         measured(world, 4 * len(POINTS))
     assert 5 <= len(known()) <= 7
@@ -340,10 +344,10 @@ def test_products_before_the_processor_turned_out_quicker_are_slow_and_not_kept(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     products = [p for p in NUMPY if p.key == "matmul/float64"][:16]
-    monkeypatch.setattr(calibration, "points_of", lambda device: [*CURVE, *products])
+    monkeypatch.setattr(device_calibration, "points_of", lambda device: [*CURVE, *products])
     monkeypatch.setattr(findings, "thread_count", lambda: 2)
-    monkeypatch.setattr(calibration, "switches", lambda: 0)
-    monkeypatch.setattr(calibration, "SPIN_SECONDS", 60.0)
+    monkeypatch.setattr(device_calibration, "switches", lambda: 0)
+    monkeypatch.setattr(device_calibration, "SPIN_SECONDS", 60.0)
     run = Calibration(BACKEND, HOST, 60.0)
     taken = 0
     visit = Calibration._visit
@@ -437,7 +441,7 @@ def test_what_slow_moments_took_is_no_sign_that_the_rest_was_disturbed(
         world.seconds = 2e-5 if world.pace == SLOW else 1e-5
         return visit(*given)
 
-    monkeypatch.setattr(probes.Bench, "visit", lambda bench, *given: visits(*given))
+    monkeypatch.setattr(probe_bench.Bench, "visit", lambda bench, *given: visits(*given))
     profile = measured(world, 2 * len(POINTS))
     assert not profile.contended, profile.doubts
     # what cannot be seen does show
@@ -448,7 +452,7 @@ def test_what_slow_moments_took_is_no_sign_that_the_rest_was_disturbed(
         yield from repeat(run)
 
     monkeypatch.setattr(Calibration, "_repeat", repeats)
-    monkeypatch.setattr(probes.Bench, "visit", lambda bench, *given: visit(*given))
+    monkeypatch.setattr(probe_bench.Bench, "visit", lambda bench, *given: visit(*given))
     world.pace, world.seconds = QUICK, 1e-5
     other = measured(world, 3 * len(POINTS), store=False)
     assert other.contended and "two visits of one thing" in other.doubts[0]

@@ -18,12 +18,12 @@ import pytest
 from alight._core import Layout, make_layout
 from alight._src.ir.graph import Graph
 from alight._src.ir.well_formed import reach
-from alight._src.plan.check import plan_faults, read_once
+from alight._src.plan.check import read_once
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, Step, ViewStep, WriteStep
 from alight.device import Device, Support
 from graphs import Place, array_at, evaluate, random_graph, run_group, same
-from plan_facts import contents
+from plan_facts import contents, plan_faults
 
 CPU = Device("cpu", "v", "n", "host", 1 << 34, True, Support(("numpy", "generated"), frozenset()))
 

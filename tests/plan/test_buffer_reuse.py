@@ -19,8 +19,7 @@ from alight import _core
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
-from alight._src.run import evaluate
-from alight._src.run.execute import Execution
+from alight._src.run import evaluate, execute
 from alight.backends.host import HostBackend
 from hearing import collected
 from programs import assert_close
@@ -159,7 +158,7 @@ def test_words_that_cannot_be_made_again_change_no_result(
     x, _ = arrays
     x[7] = -1.0
     LOG.reset()
-    monkeypatch.setattr(Execution, "_again", full)
+    monkeypatch.setattr(execute, "made_again", full)
     with alight.policy(floor=0, force="cpu:generated"), np.errstate(invalid="warn"):
         a = alight.asarray(x)
         results = []

@@ -14,7 +14,7 @@ from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
 from alight._src.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
-from alight._src.measure import probes, timing
+from alight._src.measure import probe_bench, probes, timing
 from alight._src.measure.fit import fit
 from alight._src.measure.samples import Samples
 from alight._src.plan.cost import Profile, Rates, estimate, shown
@@ -496,7 +496,7 @@ def test_differences_from_a_mean_go_through_memory() -> None:
 
 def test_products_of_typical_numbers_stay_where_they_are() -> None:
     for dtype in ("float32", "float64", "complex64", "complex128"):
-        numbers = probes.typical(dtype, 100_003, seed=1)
+        numbers = probe_bench.typical(dtype, 100_003, seed=1)
         assert numbers.dtype == dtype and len(np.unique(np.abs(numbers))) > 10_000
         for lanes in (1, 16, 32):
             whole = numbers[: len(numbers) // lanes * lanes].reshape(-1, lanes)

@@ -12,9 +12,8 @@ from alight._core import make_layout
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
-from alight._src.measure import calibrate as calibration
-from alight._src.measure import probes
-from alight._src.measure.calibrate import Calibration
+from alight._src.measure import device_calibration, probes
+from alight._src.measure.device_calibration import Calibration
 from alight._src.measure.dtype_points import Point
 from alight._src.measure.fit import fit
 from alight._src.measure.points import CURVE_CLASSES, points_of
@@ -128,7 +127,7 @@ def test_what_few_columns_take_is_told_with_what_they_compute() -> None:
         1e-5,
     )
     for key, n, group in few_columns("float64", N, "argmax"):
-        add(key, n, group, 1e-12 * n + 6e-9 * group.shape[0])
+        add(f"{key}/float64", n, group, 1e-12 * n + 6e-9 * group.shape[0])
     rates = fit(samples)
     assert rates is not None
     for start in ("short", "start"):
@@ -189,8 +188,8 @@ def test_what_is_doubted_is_visited_again_first(monkeypatch: pytest.MonkeyPatch)
         samples.add(point.key, point.amount, point.group, seconds)
         return seconds, True
 
-    monkeypatch.setattr(calibration, "points_of", lambda device: points)
-    monkeypatch.setattr(calibration, "time_threads", lambda limit: {})
+    monkeypatch.setattr(device_calibration, "points_of", lambda device: points)
+    monkeypatch.setattr(device_calibration, "time_threads", lambda limit: {})
     monkeypatch.setattr(Calibration, "_visit", visit)
     monkeypatch.setattr(Calibration, "_return", lambda run: None)
     monkeypatch.setattr(Calibration, "_refine", lambda run: iter(()))
@@ -198,7 +197,7 @@ def test_what_is_doubted_is_visited_again_first(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Calibration, "_steady", lambda run, seconds=0.0: True)
     # time for all of them, and for one visit more
     monkeypatch.setattr(Calibration, "spent", lambda run: float(len(visited) > len(points)))
-    monkeypatch.setattr(calibration, "REPEAT_SHARE", 0.5)
+    monkeypatch.setattr(device_calibration, "REPEAT_SHARE", 0.5)
     run = Calibration(BACKEND, HOST, 1.5)
     assert len(list(run.steps())) == len(points) + 1
     assert visited[len(points)] == ("reduce_inner/float64", 1 << 20)

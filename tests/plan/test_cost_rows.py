@@ -12,7 +12,7 @@ from alight._core import make_layout
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
-from alight._src.measure import probes
+from alight._src.measure import probe_bench, probes
 from alight._src.measure.fit import extended, fit, joined
 from alight._src.measure.intervals import spreads_of
 from alight._src.measure.points import points_of
@@ -305,7 +305,7 @@ def test_sums_of_complex_rows_take_no_less_out_of_memory_than_none() -> None:
         add("reduce_inner/complex128", count, rows, 1e-11)
     near = 1e-9
     for key, amount, group in complex_rows("complex128", n, most):
-        add(key, amount, group, 2 * near if key.startswith("distant") else near)
+        add(f"{key}/complex128", amount, group, 2 * near if key.startswith("distant") else near)
     rates = fit(samples)
     assert rates is not None
     assert min(number.value for key, number in rates.work.items() if "call." not in key) >= 0
@@ -330,7 +330,7 @@ def test_a_librarys_op_that_was_not_timed_takes_what_it_takes_in_another_width()
 
 
 def test_masks_of_probes_repeat_nothing() -> None:
-    mask = probes.typical("bool", 1 << 18, 1)
+    mask = probe_bench.typical("bool", 1 << 18, 1)
     assert mask.dtype == bool and 0.49 < mask.mean() < 0.51
     quarters = mask.reshape(4, -1)
     assert all(

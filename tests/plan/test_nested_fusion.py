@@ -22,14 +22,13 @@ from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
 from alight._src.ir.well_formed import group_faults
 from alight._src.log.decisions import LOG
-from alight._src.plan.check import plan_faults
 from alight._src.plan.nested_fusion import _CACHED_BYTES, _MOST
 from alight._src.plan.place import make_plan
 from alight._src.plan.workload import workload
 from alight.backends.split import launcher
 from generated import Array, address, reduce_group, run, values_for
 from graphs import F8, Builder, array_at, run_plan, stored
-from plan_facts import FACTS, POLICIES, at, launches
+from plan_facts import FACTS, POLICIES, at, launches, plan_faults
 
 ATTRS = (("axis", (2,)), ("keepdims", False))
 

@@ -11,7 +11,6 @@ from alight._core import Layout, make_layout
 from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
-from alight._src.plan.check import plan_faults
 from alight._src.plan.choose import group_key
 from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
 from alight._src.plan.place import make_plan
@@ -31,6 +30,7 @@ from plan_facts import (
     at,
     launches,
     no_float32,
+    plan_faults,
 )
 
 BIG = make_layout(F8, (300, 200))

@@ -24,7 +24,6 @@ from alight._src.plan.check import (
     Window,
     check_plan,
     check_program,
-    plan_faults,
 )
 from alight._src.plan.contents import Contents, Operand, Place
 from alight._src.plan.place import make_plan
@@ -32,6 +31,7 @@ from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, Step, ViewS
 from alight.device import Device, Support
 from alight.errors import PlanError
 from graphs import F8, Builder, random_graph
+from plan_facts import plan_faults
 
 CPU = Device("cpu", "v", "n", "host", 1 << 34, True, Support(("numpy", "generated"), frozenset()))
 FACTS = Facts((CPU,), {})

@@ -18,7 +18,6 @@ from alight._src.ir.group import Group
 from alight._src.ir.rewrite import rewrite
 from alight._src.ir.row_column import LEAST_WIDTH
 from alight._src.plan import place
-from alight._src.plan.check import plan_faults
 from alight._src.plan.fuse import Region
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan
@@ -26,7 +25,7 @@ from alight._src.plan.size_classes import Cuts, copied, likeness
 from alight._src.run import evaluate as runs
 from alight.device import Device, Reason, Support
 from graphs import F4, F8, Builder, evaluate, random_graph, run_plan, same
-from plan_facts import contents
+from plan_facts import contents, plan_faults
 
 
 def device(name: str, space: str, *implementations: str) -> Device:

@@ -27,7 +27,8 @@ import numpy as np
 
 from alight._src.bench.calibration import own_cache
 from alight._src.measure.calibrate import calibrate
-from alight._src.measure.probes import Bench, Probe
+from alight._src.measure.probe_bench import Bench
+from alight._src.measure.probes import Probe
 from alight._src.measure.timing import (
     QUANTILE,
     Pace,

@@ -410,9 +410,9 @@ def test_leased_memory_that_holds_none_of_its_versions_is_refused() -> None:
             if len(done) < 2:
                 inner(self, step, dead)
                 return
-            assert self._leased and isinstance(done[0], WriteStep)
+            assert self._map.leased and isinstance(done[0], WriteStep)
             if scribbles:
-                (place,) = self._leased.values()
+                (place,) = self._map.leased.values()
                 self.memory.write("another's", place)
             raise Broken
 

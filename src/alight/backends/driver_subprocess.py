@@ -36,11 +36,7 @@ def ask(script: str, seconds: float, name: str) -> tuple[Any, str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         answer = subprocess.run(
-            [
-                sys.executable,
-                "-P",
-                script,
-            ],
+            [sys.executable, "-P", script],
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -56,11 +52,8 @@ def ask(script: str, seconds: float, name: str) -> tuple[Any, str]:
         return None, f"no process could be started to ask the driver: {error}"
     if answer.returncode != 0:
         last = (answer.stderr.strip().splitlines() or ["no message"])[-1]
-        how = (
-            f"status {answer.returncode}"
-            if answer.returncode > 0
-            else f"signal {-answer.returncode}"
-        )
+        code = answer.returncode
+        how = f"status {code}" if code > 0 else f"signal {-code}"
         return None, f"asking the driver ended with {how}: {last}"
     try:
         return json.loads(answer.stdout.strip().splitlines()[-1]), ""

@@ -35,7 +35,7 @@ def launcher(group: Group, code: Any, threads: int) -> Launcher:
     set_threads(threads)
     nest: Nest = code.nest
     graph = group.graph
-    layouts = (*graph.inputs, *(graph.layouts[i] for i in graph.outputs))
+    layouts = graph.operand_layouts
     inputs, outputs = len(graph.inputs), len(graph.outputs)
     flat = [step for steps in nest.own_strides for step in steps]
     elements = 1

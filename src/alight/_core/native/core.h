@@ -169,6 +169,10 @@ bool buffers_ready(void);
 /* Return an uninitialised ndarray that owns its memory, or NULL with an error. Takes over the descr. */
 PyObject *fresh_ndarray(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides, int fortran);
 
+/* free_memory.c: what the limits of this process leave, and what the machine has free and the control group leaves */
+size_t left_by_limits(void);
+size_t left_of_memory(void);
+
 /* guard.c, launcher.c: their names, put into the module */
 bool guard_ready(PyObject *module);
 bool threads_ready(PyObject *module);
@@ -178,8 +182,10 @@ PyObject *data_of(PyObject *layout, PyObject *array);
 bool data_is_private(Data *self); /* though it was shared once: nobody has it any more */
 bool data_is_own(Data *self);  /* nobody outside can see its memory on the host */
 PyObject *view_new(PyObject *layout, Py_ssize_t offset, bool writeable);
+PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe);
+PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
-/* once.c, once_call.c */
+/* once.c, once_arithmetic.c, once_index.c, once_call.c */
 bool may_do(Py_ssize_t *least);
 PyObject *bytes_at_hand(Array *array, npy_intp least);
 PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn);
@@ -189,7 +195,7 @@ bool is_fresh(PyObject *object);
 bool is_native(PyArray_Descr *dtype);
 bool is_several(PyObject *made);
 PyObject *taken_over(PyObject *made, npy_intp least);
-PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe);
+PyObject *scalar_adopted(PyObject *scalar);
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right);
 PyObject *once_unary(unaryfunc run, PyObject *array);
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
@@ -205,7 +211,6 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item);
 PyObject *take_over(PyObject *module, PyObject *array);
 PyObject *fresh_array(PyObject *module, PyObject *made);
 PyObject *at_hand(PyObject *module, PyObject *array);
-PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* border.c */
 extern long long live_arrays;

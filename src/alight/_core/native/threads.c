@@ -11,7 +11,6 @@
 #include "ways.h"
 
 #include <fenv.h>
-#include <string.h>
 #ifndef _WIN32
 #include <pthread.h>
 #include <sched.h>
@@ -38,7 +37,6 @@ typedef int pthread_mutex_t, pthread_cond_t, pthread_t;
 #include <xmmintrin.h>
 #endif
 
-#define MOST_THREADS 256
 #define WORDS (MOST_THREADS / 64)
 
 /* ---------------------------------------------------------------- flags, processors */
@@ -473,82 +471,6 @@ static PyObject *state(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)
     for (int seat = 1; seat <= pool.started; seat++) asleep += (atomic_load(sleepers(seat)) & bit_of(seat)) != 0;
     return Py_BuildValue("{s:i,s:i,s:i,s:d,s:d}", "threads", atomic_load(&pool.threads), "started", pool.started, "asleep",
                          asleep, "join_seconds", atomic_load(&pool.join), "wake_seconds", atomic_load(&pool.wake));
-}
-
-typedef struct {
-    _Atomic uint32_t arrived;
-    uint32_t parts;
-    double deadline;
-} Meeting;
-
-static void meet(void *context, uint32_t Py_UNUSED(part))
-{
-    Meeting *meeting = context;
-    atomic_fetch_add(&meeting->arrived, 1);
-    for (unsigned turn = 1; atomic_load(&meeting->arrived) < meeting->parts; turn++) {
-        relax();
-        if (turn % 16 == 0 && now_seconds() > meeting->deadline) return;
-    }
-}
-
-static PyObject *round_trip(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    int most = atomic_load(&pool.threads), threads = most;
-    if (!PyArg_ParseTuple(args, "|i:round_trip", &threads)) return NULL;
-    if (threads > most) threads = most;
-    double began = now_seconds(), seconds;
-    /* a hundred times what waking takes: then something else has the processor */
-    Meeting meeting = {.parts = (uint32_t)threads, .deadline = began + 4e-3};
-    if (threads < 2 || !claim_pool()) return PyFloat_FromDouble(0.0);
-    Py_BEGIN_ALLOW_THREADS
-    publish(meet, &meeting, (uint32_t)threads, threads);
-    if (asleep_among(threads)) wake_workers();
-    while (take_part()) {}
-    await_parts((uint32_t)threads);
-    release_pool();
-    Py_END_ALLOW_THREADS
-    seconds = now_seconds() - began;
-    return PyFloat_FromDouble(seconds);
-}
-
-/* What each part of a copy has: ten times what it takes to share work, at 10 GB/s of a thread. */
-#define COPIED_BYTES ((size_t)128 << 10)
-
-typedef struct {
-    char *target;
-    const char *source;
-    size_t nbytes;
-} Copied;
-
-static void copy_part(void *context, uint32_t part)
-{
-    Copied *copied = context;
-    size_t start = part * COPIED_BYTES, left = copied->nbytes - start;
-    memcpy(copied->target + start, copied->source + start, left < COPIED_BYTES ? left : COPIED_BYTES);
-}
-
-static PyObject *copy(PyObject *Py_UNUSED(module), PyObject *args)
-{
-    Py_ssize_t target, source, nbytes;
-    int threads = 0;
-    if (!PyArg_ParseTuple(args, "nnni:copy", &target, &source, &nbytes, &threads)) return NULL;
-    if (nbytes <= 0) Py_RETURN_NONE;
-    Copied copied = {(char *)target, (const char *)source, (size_t)nbytes};
-    size_t parts = (copied.nbytes + COPIED_BYTES - 1) / COPIED_BYTES;
-    if (threads > MOST_THREADS) threads = MOST_THREADS;
-    if ((size_t)threads > parts) threads = (int)parts;
-    Py_BEGIN_ALLOW_THREADS
-    if (threads < 2 || parts > UINT32_MAX || !claim_pool()) {
-        memcpy(copied.target, copied.source, copied.nbytes);
-    } else {
-        publish(copy_part, &copied, (uint32_t)parts, threads);
-        if (asleep_among(threads)) wake_workers();
-        take_parts();
-        await_parts((uint32_t)parts);
-        release_pool();
-    }
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
 }
 
 PyMethodDef thread_functions[] = {

@@ -1,4 +1,5 @@
-/* Threads that run the parts of one job together; threads.c says how, launcher.c what for, ways.c how many. */
+/* Threads that run the parts of one job together; threads.c says how, launcher.c and pool_jobs.c what for, ways.c how
+   many. */
 #ifndef ALIGHT_THREADS_H
 #define ALIGHT_THREADS_H
 
@@ -6,6 +7,8 @@
 #include <stdint.h>
 
 #include "clock.h"
+
+#define MOST_THREADS 256
 
 typedef void (*Work)(void *context, uint32_t part);
 
@@ -30,6 +33,8 @@ int asleep_among(int threads);   /* whether one of so many, or of all that are w
 double join_seconds(int threads);
 double wake_seconds(int threads);
 
+PyObject *round_trip(PyObject *module, PyObject *args);
+PyObject *copy(PyObject *module, PyObject *args);
 extern PyMethodDef thread_functions[];
 void forget_workers(void);
 

@@ -81,3 +81,37 @@ PyTypeObject ViewType = {
     .tp_repr = (reprfunc)view_repr,
     .tp_members = view_members,
 };
+
+/* Return the view of an array that an ndarray made from its layout's probe says. */
+PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe)
+{
+    if (window != probe && PyArray_BASE((PyArrayObject *)window) != probe) {
+        PyErr_SetString(PyExc_RuntimeError, "NumPy made a copy of an array where a view was asked for");
+        return NULL;
+    }
+    View *outer = self->window == Py_None ? NULL : (View *)self->window;
+    npy_intp offset = PyArray_BYTES((PyArrayObject *)window) - PyArray_BYTES((PyArrayObject *)probe);
+    PyObject *layout = layout_of(NULL, window);
+    PyObject *view = layout == NULL ? NULL
+                                    : view_new(layout, offset + (outer == NULL ? 0 : outer->offset), outer == NULL || outer->writeable);
+    PyObject *result = view == NULL ? NULL : array_over(type, self->storage, view);
+    Py_XDECREF(view);
+    Py_XDECREF(layout);
+    return result;
+}
+
+PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const char *const names[] = {"cls", "array", "window", "probe", NULL};
+    PyObject *taken[4];
+    if (!take_arguments("view_of", names, 4, args, nargs, kwnames, taken) || !expect_type(taken[0], &PyType_Type, "cls")
+        || !expect_type(taken[1], &ArrayType, "array") || !expect_type(taken[2], &PyArray_Type, "window")
+        || !expect_type(taken[3], &PyArray_Type, "probe")) {
+        return NULL;
+    }
+    if (!PyType_IsSubtype((PyTypeObject *)taken[0], &ArrayType) || window_of((Array *)taken[1]) == NULL) {
+        PyErr_SetString(PyExc_TypeError, "view_of() takes a class of arrays and an array that has a layout");
+        return NULL;
+    }
+    return view_over((PyTypeObject *)taken[0], (Array *)taken[1], taken[2], taken[3]);
+}

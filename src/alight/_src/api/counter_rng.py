@@ -6,40 +6,31 @@ import threading
 from math import prod
 from typing import Any
 
-from alight._core import ArrayBase, View, make_layout
-from alight._src.base.at_fork import renewed
+from alight._core import ArrayBase
+from alight._src.api.counter_draws import (
+    draw_shape,
+    draw_size,
+    not_negative,
+    parameter,
+    positions_of,
+)
 from alight._src.base.originals import np
 from alight._src.ir.op import Op
 from alight._src.ir.op_table import OPS
-from alight._src.record.conversions import astype
 from alight._src.record.numpy_fallback import wrap
-from alight._src.record.pending import (
-    alias,
-    concrete,
-    constant,
-    elementwise,
-    may_record,
-    record_floor,
-)
+from alight._src.record.pending import constant, elementwise, may_record, record_floor
 from alight._src.record.ufunc_calls import make
 from alight._src.run import evaluate
 
 __all__ = ["Counter"]
 
 _UINT32, _UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
-_ADD = OPS["add"]
 # Draws have 2**64 numbers of a key, positions in one draw 2**32.
 _ALL = 1 << 64
 _MOST = 1 << 32
 # What `jumped` leaves to each stream: 65,536 of them have 2.8e14 numbers each.
 _JUMP = 1 << 48
-# Positions of draws up to so many elements are kept: 64 MiB of them. Those of longer draws are
-# added anew, of rows and columns, where the draw is made.
-_KEPT = 1 << 24
 _FLOATS = ("float64", "float32")
-
-_lock = renewed(globals(), "_lock", threading.RLock)
-_longest: Any = None  # the value of the longest positions so far
 
 
 class Counter:
@@ -330,12 +321,12 @@ class Counter:
         >>> bool((x >= -1).all() and (x < 1).all())
         True
         """
-        low, high = _parameter(low), _parameter(high)
+        low, high = parameter(low), parameter(high)
         with np.errstate(over="ignore", invalid="ignore"):
             width = high - low
         if not np.isfinite(width).all():
             raise OverflowError("high - low range exceeds valid bounds")
-        return _plus(self.random(_size(size, low, high)), width, low)
+        return low + width * self.random(draw_size(size, low, high))
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         """Return numbers of normal distributions.
@@ -363,8 +354,8 @@ class Counter:
         >>> Counter(1).normal([1.0, 10.0], 0.01).round().tolist()
         [1.0, 10.0]
         """
-        loc, scale = _parameter(loc), _not_negative(scale)
-        return _plus(self.standard_normal(_size(size, loc, scale)), scale, loc)
+        loc, scale = parameter(loc), not_negative(scale)
+        return loc + scale * self.standard_normal(draw_size(size, loc, scale))
 
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
         """Return numbers of exponential distributions.
@@ -391,8 +382,8 @@ class Counter:
         >>> Counter(1).exponential(2.0, (2, 3)).shape
         (2, 3)
         """
-        scale = _not_negative(scale)
-        return self.standard_exponential(_size(size, scale)) * scale
+        scale = not_negative(scale)
+        return self.standard_exponential(draw_size(size, scale)) * scale
 
     def integers(
         self,
@@ -477,7 +468,7 @@ class Counter:
                     f"Supplied output array has the wrong type. Expected {np.dtype(dtype)}, "
                     f"got {out.dtype}"
                 )
-            if size is not None and _shape(size) != out.shape:
+            if size is not None and draw_shape(size) != out.shape:
                 raise ValueError("size must match out.shape when used together")
             size = out.shape
         drawn = self._draw(OPS[f"{kind}_{name}"], size)
@@ -487,7 +478,7 @@ class Counter:
         return out
 
     def _draw(self, op: Op, size: Any) -> Any:
-        shape = () if size is None else _shape(size)
+        shape = () if size is None else draw_shape(size)
         count = prod(shape)
         if count > _MOST:
             raise ValueError(
@@ -501,62 +492,7 @@ class Counter:
             positions = np.arange(count, dtype=_UINT32).reshape(shape)
             drawn = op.reference(positions, start, key)
             return drawn[()] if size is None else wrap(drawn)
-        operands = _positions(shape), constant(start, _UINT64), constant(key, _UINT64)
+        operands = positions_of(shape), constant(start, _UINT64), constant(key, _UINT64)
         values = elementwise(op, operands)
         assert values is not None  # its loop is of native dtypes
         return make(values[0])
-
-
-def _shape(size: Any) -> tuple[int, ...]:
-    shape: tuple[int, ...] = np.broadcast_to(np.uint8(0), size).shape  # in NumPy's words
-    return shape
-
-
-def _parameter(given: Any) -> Any:
-    """Return a parameter of a distribution as a float or an array of float64."""
-    if isinstance(given, int | float):
-        return float(given)
-    if isinstance(given, ArrayBase):
-        return astype(given, np.float64, "K", "unsafe", False)
-    return np.asarray(given, float)
-
-
-def _not_negative(scale: Any) -> Any:
-    scale = _parameter(scale)
-    if np.signbit(scale).any():
-        raise ValueError("scale < 0")
-    return scale
-
-
-def _size(size: Any, *parameters: Any) -> Any:
-    """Return the size of a draw: as given, or of what the parameters broadcast to."""
-    shape = np.broadcast_shapes(*[np.shape(p) for p in parameters])
-    if size is None:
-        return shape or None
-    if np.broadcast_shapes(_shape(size), shape) != _shape(size):
-        raise ValueError(
-            f"Output size {_shape(size)} is not compatible with broadcast dimensions of inputs "
-            f"{shape}."
-        )
-    return size
-
-
-def _plus(drawn: Any, factor: Any, offset: Any) -> Any:
-    return offset + factor * drawn
-
-
-def _positions(shape: tuple[int, ...]) -> Any:
-    """Return a value that holds 0, 1, 2 … in C order."""
-    global _longest
-    count = prod(shape)
-    if count > _KEPT:
-        rows = concrete(np.arange(0, count, _KEPT, dtype=_UINT32).reshape(-1, 1))
-        sums = elementwise(_ADD, (rows, _positions((1, _KEPT))))
-        assert sums is not None
-        whole = sums[0]
-    else:
-        with _lock:
-            if _longest is None or _longest.layout.size < count:
-                _longest = concrete(np.arange(1 << (count - 1).bit_length(), dtype=_UINT32))
-            whole = _longest
-    return alias(whole, View(make_layout(_UINT32, shape), 0))

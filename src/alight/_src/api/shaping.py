@@ -11,7 +11,7 @@ from alight._src.base.originals import np
 from alight._src.record.conversions import copy_of
 from alight._src.record.numpy_fallback import exit_to_numpy, ndarrays
 from alight._src.record.pending import WEAK
-from alight._src.record.storage_io import host, layout, view_of, warn_when_written
+from alight._src.record.storage_io import host, is_scalar, layout, view_of, warn_when_written
 from alight._src.record.structural_calls import bound, implements, records
 
 Shape = tuple[int, ...]
@@ -53,7 +53,7 @@ def _view_function(function: Any) -> None:
         item = args[0] if args else kwargs.get(first)
         # Of Python's numbers NumPy asks what it does not ask of arrays, and its own scalars come
         # back as they are.
-        array = None if type(item) in WEAK or _is_scalar(item) else ours(item)
+        array = None if type(item) in WEAK or is_scalar(item) else ours(item)
         if array is None:
             return exit_to_numpy(function, args, kwargs)
         # Where to split may be an array of ours, too: given as it is, NumPy would ask this again.

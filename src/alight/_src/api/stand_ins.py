@@ -146,7 +146,7 @@ def _wrap_conversion(function: Callable[..., Any]) -> Any:
             return asarray(array, *rest, **kwargs)
         if name == "array" and len(rest) <= 1 and kwargs.keys() <= {"dtype"}:
             return asarray(array, *rest, copy=True, **kwargs)
-        if getattr(type(array), "immutable", False):
+        if storage_io.is_scalar(array):
             return plain(array.now(), *rest, **kwargs)  # a new array
         if name == "require":
             from alight._src.api.creation import require  # late: few programs name it

@@ -11,8 +11,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 from alight._src.bench.inputs import Arrays
 from alight._src.bench.peers import (
     HOST,
@@ -24,6 +22,7 @@ from alight._src.bench.peers import (
     NumPy,
     Peer,
     TorchCompile,
+    several,
     with_names,
 )
 from alight._src.bench.programs import Program
@@ -39,7 +38,7 @@ class _ThereAlight(Alight):
 
     def call(self, program: Program, arrays: Arrays) -> Call:
         """Return the jitted function's call, to the end of what the device was given."""
-        alight = self._alight
+        alight = self.library
         with alight.policy(force=self.device, floor=0):
             there = tuple([alight.positive(alight.asarray(array)) for array in arrays])
             alight.evaluate(*there)
@@ -48,7 +47,7 @@ class _ThereAlight(Alight):
 
         def call() -> Any:
             result = run()
-            evaluate(*(result if isinstance(result, tuple) else (result,)), wait=True)
+            evaluate(*several(result), wait=True)
             return result
 
         return call
@@ -59,22 +58,14 @@ class CuPy(Peer):
 
     package = "cupy"
 
-    def __init__(self) -> None:
-        super().__init__()
-        import cupy
-
-        self._cupy: Any = cupy
-
     def _function(self, program: Program) -> Callable[..., Any]:
-        return with_names(program.function, self._cupy)
+        return with_names(program.function, self.library)
 
     def call(self, program: Program, arrays: Arrays) -> Call:
         """Return the call, to the end, on arrays that lie on the device."""
-        function = self._made.get(program.name)
-        if function is None:
-            function = self._made[program.name] = self._function(program)
-        given = [self._cupy.asarray(array) for array in arrays]
-        wait = self._cupy.cuda.get_current_stream().synchronize
+        function = self._once(program.name, lambda: self._function(program))
+        given = [self.library.asarray(array) for array in arrays]
+        wait = self.library.cuda.get_current_stream().synchronize
 
         def call() -> Any:
             result = function(*given)
@@ -83,10 +74,9 @@ class CuPy(Peer):
 
         return call
 
-    def host(self, result: Any) -> tuple[np.ndarray[Any, Any], ...]:
-        """Return the outputs as ndarrays."""
-        outputs = result if isinstance(result, tuple) else (result,)
-        return tuple(np.asarray(self._cupy.asnumpy(output)) for output in outputs)
+    def to_host(self, output: Any) -> Any:
+        """Return an output as an ndarray."""
+        return self.library.asnumpy(output)
 
 
 class CuPyFuse(CuPy):
@@ -95,7 +85,7 @@ class CuPyFuse(CuPy):
     def _function(self, program: Program) -> Callable[..., Any]:
         if program.family == "library":
             raise CannotRun("cupy.fuse has no library calls")
-        fused: Callable[..., Any] = self._cupy.fuse()(super()._function(program))
+        fused: Callable[..., Any] = self.library.fuse()(super()._function(program))
         return fused
 
 
@@ -113,7 +103,7 @@ class _ThereJax(Jax):
     def __init__(self) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others need memory too
         super().__init__()
-        if self._jax.default_backend() == "cpu":
+        if self.library.default_backend() == "cpu":
             raise ImportError("jax finds no accelerator")
 
 
@@ -128,12 +118,10 @@ class _ThereTorch(TorchCompile):
 
     def call(self, program: Program, arrays: Arrays) -> Call:
         """Return the compiled function's call, to the end, on tensors that lie on the device."""
-        torch = self._torch
+        torch = self.library
         place = "cuda" if torch.cuda.is_available() else "cpu"
         given = [torch.from_numpy(array).to(place) for array in arrays]
-        compiled = self._made.get(program.name)
-        if compiled is None:
-            compiled = self._made[program.name] = self._compiled(program, given)
+        compiled = self._once(program.name, lambda: self._compiled(program, given))
 
         def call() -> Any:
             result = compiled(*given)
@@ -146,7 +134,7 @@ class _ThereTorch(TorchCompile):
     def _compiled(self, program: Program, given: list[Any]) -> Callable[..., Any]:
         """Return the program as one graph; where torch finds none, with torch's own names for
         NumPy's, in as many graphs as it takes: all of it is torch's own work still."""
-        torch, names = self._torch, self._names
+        torch, names = self.library, self._names
         whole = torch.compile(
             torch.compiler.wrap_numpy(program.function), fullgraph=True, dynamic=False
         )
@@ -157,17 +145,15 @@ class _ThereTorch(TorchCompile):
 
             def there(*tensors: Any) -> Any:
                 result = function(*map(names.asarray, tensors))
-                several = result if isinstance(result, tuple) else (result,)
-                return tuple([names.asarray(output).tensor for output in several])
+                return tuple([names.asarray(output).tensor for output in several(result)])
 
             whole = torch.compile(there, dynamic=False)
         made: Callable[..., Any] = whole
         return made
 
-    def host(self, result: Any) -> tuple[np.ndarray[Any, Any], ...]:
-        """Return the outputs as ndarrays."""
-        outputs = result if isinstance(result, tuple) else (result,)
-        return tuple(np.asarray(output.cpu()) for output in outputs)
+    def to_host(self, output: Any) -> Any:
+        """Return an output on the host."""
+        return output.cpu()
 
 
 def peers_on(device: str) -> Mapping[str, type[Peer]]:

@@ -41,7 +41,14 @@ class Peer:
     timed: ClassVar[bool] = True  # False: it is there for its results
 
     def __init__(self) -> None:
-        self._made: dict[Any, Any] = {}  # one compiled function for each program, as users have it
+        self.library: Any = import_module(self.package)
+        self._made: dict[Any, Any] = {}
+
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return the one compiled function for a program, as users have it."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def call(self, program: Program, arrays: Arrays) -> Call:
         """Return the program's call on these arrays; compiling is left to the first one."""
@@ -64,8 +71,11 @@ class Peer:
 
     def host(self, result: Any) -> tuple[np.ndarray[Any, Any], ...]:
         """Return the outputs as ndarrays."""
-        outputs = result if isinstance(result, tuple) else (result,)
-        return tuple(np.asarray(output) for output in outputs)
+        return tuple(np.asarray(self.to_host(output)) for output in several(result))
+
+    def to_host(self, output: Any) -> Any:
+        """Return an output as something that NumPy takes."""
+        return output
 
 
 class Alight(Peer):
@@ -73,18 +83,10 @@ class Alight(Peer):
 
     package = "alight"
 
-    def __init__(self) -> None:
-        super().__init__()
-        import alight
-
-        self._alight: Any = alight
-
     def call(self, program: Program, arrays: Arrays) -> Call:
         """Return the jitted function's call."""
-        jitted = self._made.get(program.name)
-        if jitted is None:
-            jitted = self._made[program.name] = self._alight.jit(program.function)
-        self._alight.reset()
+        jitted = self._once(program.name, lambda: self.library.jit(program.function))
+        self.library.reset()
         return lambda: jitted(*arrays)
 
     def settled(self, program: Program) -> bool:
@@ -99,7 +101,7 @@ class Alight(Peer):
 
     def explain(self) -> list[str]:
         """Return each kind of decision, with its losers, and what went to NumPy."""
-        found = self._alight.report().to_dict()
+        found = self.library.report().to_dict()
         rows: dict[tuple[str, str, str], list[float]] = {}
         for row in found["decisions"]:
             key = (row["operation"], row["implementation"], row["reason"])
@@ -133,12 +135,6 @@ class NumExpr(Peer):
 
     package = "numexpr"
 
-    def __init__(self) -> None:
-        super().__init__()
-        import numexpr
-
-        self._numexpr: Any = numexpr
-
     def call(self, program: Program, arrays: Arrays) -> Call:
         """Return the evaluation of the expressions, one after the other."""
         if not program.expressions:
@@ -151,7 +147,7 @@ class NumExpr(Peer):
         for text in program.expressions:
             names, constants = _constants_named(text, kind)
             parts.append((names, {**given, **constants}))
-        evaluate = self._numexpr.evaluate
+        evaluate = self.library.evaluate
         if len(parts) == 1:
             only, values = parts[0]
             return lambda: evaluate(only, local_dict=values, global_dict=nothing)
@@ -159,7 +155,7 @@ class NumExpr(Peer):
 
     def settings(self) -> dict[str, Any]:
         """Return its threads."""
-        return {"threads": self._numexpr.nthreads}
+        return {"threads": self.library.nthreads}
 
 
 def _constants_named(text: str, kind: type[np.generic]) -> tuple[str, dict[str, Any]]:
@@ -180,36 +176,29 @@ class Numba(Peer):
 
     package = "numba"
 
-    def __init__(self) -> None:
-        super().__init__()
-        import numba
-
-        self._numba: Any = numba
-
     def call(self, program: Program, arrays: Arrays) -> Call:
         """Return the compiled function's call."""
         kind = arrays[0].dtype.type
-        compiled = self._made.get((program.name, kind))
-        if compiled is None:
-            function: Any = program.function
-            # It types a float in the source as float64 and knows no weak scalars: with constants of
-            # the arrays' dtype the same source stays in that dtype.
-            code = function.__code__
-            constants = tuple(kind(c) if isinstance(c, float) else c for c in code.co_consts)
-            function = FunctionType(
-                code.replace(co_consts=constants), function.__globals__, function.__name__
-            )
-            compiled = self._numba.njit(parallel=True, fastmath=False)(function)
-            self._made[program.name, kind] = compiled
+        compiled = self._once((program.name, kind), lambda: self._compiled(program, kind))
         return lambda: compiled(*arrays)
+
+    def _compiled(self, program: Program, kind: type[np.generic]) -> Any:
+        function: Any = program.function
+        # It types a float in the source as float64 and knows no weak scalars: with constants of the
+        # arrays' dtype the same source stays in that dtype.
+        code = function.__code__
+        constants = tuple(kind(c) if isinstance(c, float) else c for c in code.co_consts)
+        code = code.replace(co_consts=constants)
+        function = FunctionType(code, function.__globals__, function.__name__)
+        return self.library.njit(parallel=True, fastmath=False)(function)
 
     def settings(self) -> dict[str, Any]:
         """Return its threads and how it runs them, once it has."""
         try:
-            layer = self._numba.threading_layer()
+            layer = self.library.threading_layer()
         except ValueError:
             layer = "not started"
-        return {"threads": self._numba.get_num_threads(), "threading_layer": layer}
+        return {"threads": self.library.get_num_threads(), "threading_layer": layer}
 
 
 class Jax(Peer):
@@ -219,23 +208,19 @@ class Jax(Peer):
     platform: ClassVar[str | None] = "cpu"  # None: JAX's own choice
 
     def __init__(self) -> None:
-        super().__init__()
         if self.platform is not None:
             os.environ.setdefault("JAX_PLATFORMS", self.platform)
-        import jax
+        super().__init__()
         import jax.numpy
 
         jax.config.update("jax_enable_x64", True)
-        self._jax: Any = jax
 
     def call(self, program: Program, arrays: Arrays) -> Call:
         """Return the jitted function's call, to the end, on arrays that JAX has already."""
-        jitted = self._made.get(program.name)
-        if jitted is None:
-            swapped = with_names(program.function, self._jax.numpy)
-            jitted = self._made[program.name] = self._jax.jit(swapped)
-        given = [self._jax.numpy.asarray(array) for array in arrays]
-        wait = self._jax.block_until_ready
+        jax = self.library
+        jitted = self._once(program.name, lambda: jax.jit(with_names(program.function, jax.numpy)))
+        given = [jax.numpy.asarray(array) for array in arrays]
+        wait = jax.block_until_ready
         wait(given)
         return lambda: wait(jitted(*given))
 
@@ -250,28 +235,26 @@ class TorchCompile(Peer):
     package = "torch"
 
     def __init__(self) -> None:
-        super().__init__()
         if os.name == "posix" and not any(map(shutil.which, (os.environ.get("CXX", "g++"),))):
             raise ImportError("torch.compile needs a C++ compiler on a CPU, and there is no g++")
-        import torch
+        super().__init__()
         import torch._dynamo  # ships no types
 
         # Sizes and dtypes of one program are so many variants; beyond 8 it would give up.
         torch._dynamo.config.recompile_limit = 64
-        self._torch: Any = torch
 
     def call(self, program: Program, arrays: Arrays) -> Call:
         """Return the compiled function's call; a graph that breaks would be NumPy's own work."""
-        compiled = self._made.get(program.name)
-        if compiled is None:
-            compiled = self._torch.compile(program.function, fullgraph=True, dynamic=False)
-            self._made[program.name] = compiled
+        compiled = self._once(
+            program.name,
+            lambda: self.library.compile(program.function, fullgraph=True, dynamic=False),
+        )
         return lambda: compiled(*arrays)
 
     def settings(self) -> dict[str, Any]:
         """Return its threads and the compiler it calls."""
         return {
-            "threads": self._torch.get_num_threads(),
+            "threads": self.library.get_num_threads(),
             "compiler": os.environ.get("CXX", "g++"),
             "fullgraph": True,
             "dynamic": False,
@@ -299,6 +282,11 @@ def with_names(function: Callable[..., Any], names: Any) -> Callable[..., Any]:
     return found
 
 
+def several(result: Any) -> tuple[Any, ...]:
+    """Return a program's outputs, of which it may have one."""
+    return result if isinstance(result, tuple) else (result,)
+
+
 def package_version(peer: Peer) -> str:
     """Return the version of what a peer runs on."""
-    return str(import_module(peer.package).__version__)
+    return str(peer.library.__version__)

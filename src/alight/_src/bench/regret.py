@@ -23,7 +23,7 @@ from alight._src.explain.dry_run import Request, Unwatched, arrays_in, requests_
 from alight._src.explain.tables_data import machine_row
 from alight._src.ir.group import Group
 from alight._src.jit.decorator import as_jitted
-from alight._src.measure.probes import Bench
+from alight._src.measure.probe_bench import Bench
 from alight._src.measure.timing import LEAST_SECONDS, QUANTILE, Pace, quantile
 from alight._src.plan.choose import group_key, operation
 from alight._src.plan.plan import Decision, LaunchStep, Plan, Spot, Step

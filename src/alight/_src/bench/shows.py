@@ -85,13 +85,20 @@ def of_resident(rows: Sequence[Row]) -> list[Shown]:
 def _fused(
     rows: Sequence[Row], what: str = "fused", usual: float = 0.80, most: float = _FUSED
 ) -> list[Shown]:
-    ratios = []
-    for row in rows:
-        # NumPy alone is no peer to be measured against here: the line is about the best of many.
-        ratio = row.ratio()
-        if row.case.of.family == "fused" and row.case.n >= LARGE and ratio is not None:
-            ratios.append((ratio, row))
-    title = f"{what}, n ≥ 2^17: alight / best peer"
+    # NumPy alone is no peer to be measured against here: the line is about the best of many.
+    large = [row for row in rows if row.case.of.family == "fused" and row.case.n >= LARGE]
+    return _mean_and_worst(f"{what}, n ≥ 2^17: alight / best peer", _ratios(large), usual, most)
+
+
+def _ratios(rows: Sequence[Row], to: str | None = None) -> list[tuple[float, Row]]:
+    """Return alight's time over that of a peer, or of the best one, and the row, where both ran."""
+    return [(ratio, row) for row in rows if (ratio := row.ratio(to)) is not None]
+
+
+def _mean_and_worst(
+    title: str, ratios: Sequence[tuple[float, Row]], usual: float, most: float
+) -> list[Shown]:
+    """Return the lines of the mean of ratios, and of the worst."""
     if not ratios:
         return [
             Shown(f"{title}, geometric mean", None, usual),
@@ -165,13 +172,8 @@ def only_reads(row: Row) -> bool:
 
 
 def _library(rows: Sequence[Row]) -> list[Shown]:
-    ratios = [
-        (ratio, row)
-        for row in rows
-        if row.case.of.family == "library"
-        and row.case.n >= LARGE
-        and (ratio := row.ratio("numpy")) is not None
-    ]
+    large = [row for row in rows if row.case.of.family == "library" and row.case.n >= LARGE]
+    ratios = _ratios(large, "numpy")
     title = "library, n ≥ 2^17: alight / NumPy's own call, worst"
     if not ratios:
         return [Shown(title, None, _LIBRARY)]
@@ -221,16 +223,5 @@ def over_limit(row: Row) -> tuple[float, str] | None:
 
 def of_neighbours(rows: Sequence[Row], neighbours: int) -> list[Shown]:
     """Return the lines of the rows that ran beside busy processes."""
-    ratios = [(ratio, row) for row in rows if (ratio := row.ratio("numpy")) is not None]
     title = f"beside {neighbours} busy processes: alight / NumPy"
-    if not ratios:
-        return [
-            Shown(f"{title}, geometric mean", None, 1.0),
-            Shown(f"{title}, worst", None, 1.10),
-        ]
-    worst, where = _worst(ratios)
-    mean = geometric_mean([ratio for ratio, _ in ratios])
-    return [
-        Shown(f"{title}, geometric mean", mean, 1.0, detail=f"{len(ratios)} rows"),
-        Shown(f"{title}, worst", worst, 1.10, detail=where),
-    ]
+    return _mean_and_worst(title, _ratios(rows, "numpy"), 1.0, 1.10)

@@ -22,7 +22,7 @@ import numpy as np
 
 from alight._src.bench.device_peers import peers_on
 from alight._src.bench.inputs import SEED, Arrays, placed
-from alight._src.bench.peers import HOST, Call, CannotRun, NumPy, Peer, package_version
+from alight._src.bench.peers import HOST, Call, CannotRun, NumPy, Peer, package_version, several
 from alight._src.bench.programs import PROGRAMS, Program
 from alight._src.measure.timing import Pace, calls_lasting, host_clock, quiet, settled
 
@@ -90,7 +90,7 @@ class Server:
         result = call()
         self.cold_seconds = perf_counter() - began
         outputs = self.peer.host(result)
-        loose = {i for i, x in enumerate(_several(result)) if type(x) in (float, int)}
+        loose = {i for i, x in enumerate(several(result)) if type(x) in (float, int)}
         answer: dict[str, Any] = {
             "cold_seconds": self.cold_seconds,
             "elements": [int(x.size) for x in arrays],
@@ -220,10 +220,6 @@ class Server:
         self.call = self.plain = self.program = self.plain_calls = None
         gc.collect()
         return {}
-
-
-def _several(result: Any) -> tuple[Any, ...]:
-    return result if isinstance(result, tuple) else (result,)
 
 
 def _finite(array: np.ndarray[Any, Any]) -> bool:

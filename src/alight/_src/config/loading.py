@@ -125,8 +125,6 @@ class policy:
         Choose by the cost model, or by timing the candidates.
     reproducible : bool, optional
         Whether a kernel that computed a group keeps it, where another way would change last bits.
-    learn : bool, optional
-        No effect yet.
 
     Raises
     ------
@@ -158,7 +156,6 @@ class policy:
             on_gap: str | EllipsisType = ...,
             pick: str | EllipsisType = ...,
             reproducible: bool | EllipsisType = ...,
-            learn: bool | EllipsisType = ...,
         ) -> None: ...
 
     else:

@@ -37,7 +37,6 @@ class Policy:
     on_gap: Literal["host", "raise"]
     pick: Literal["model", "measure"]
     reproducible: bool
-    learn: bool
 
     def __init__(self, sources: Mapping[str, str] = MappingProxyType({}), **given: Any) -> None:
         self.sources = sources
@@ -90,10 +89,6 @@ class Policy:
     def floor_given(self) -> bool:
         """Return whether every class of ops has its floor from the user: none is measured."""
         return self._recording[1]
-
-    def floor_source(self, kind: str) -> str:
-        """Return where `floor_for(kind)` came from."""
-        return self.source(f"floor.{kind if kind in self.floor else 'all'}")
 
     def source(self, name: str) -> str:
         """Return where a field came from; `floor.unary` asks for one class."""

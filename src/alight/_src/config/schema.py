@@ -298,13 +298,6 @@ _ROWS = (
         "last bits of later results. Profiles are frozen in a process either way.",
     ),
     Setting(
-        "learn",
-        TRUTH,
-        False,
-        Scope.PLACEMENT,
-        "Keep what runs took for later starts. No effect yet.",
-    ),
-    Setting(
         "cache_dir",
         PATH,
         None,

@@ -10,7 +10,7 @@ from alight._src.base.formatting import readable_seconds
 from alight._src.config.loading import current_policy, policy
 from alight._src.explain import text_tables
 from alight._src.explain.dry_run import Request, requests_of
-from alight._src.explain.report import as_called
+from alight._src.explain.explained_call import as_called
 from alight._src.plan.benefit import fusions
 from alight._src.plan.plan import LaunchStep
 from alight._src.plan.plan_cost import account

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import time
-from types import TracebackType
-from typing import Any, Never
+from typing import Never
 
 from alight._src.adapt import lazy_devices, planner_facts
-from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.config.schema import checked
 from alight._src.explain import text_tables
@@ -25,18 +21,15 @@ from alight._src.explain.tables_data import (
     tally_row,
     totals_row,
 )
-from alight._src.log.decisions import LOG, Snapshot, place_of
-from alight._src.run import evaluate
+from alight._src.log.decisions import LOG, Snapshot
 from alight.errors import AlightError, StoreError
 
 __all__ = [
     "SCHEMA",
     "Report",
-    "at_exit",
+    "below_floor",
     "devices",
-    "explain",
-    "explain_at_exit",
-    "not_at_exit",
+    "made_report",
     "report",
     "reset",
     "version",
@@ -234,7 +227,7 @@ def report(*unasked: Never) -> Report:
     """
     fix = "write alight.report().save(path) for a file, and alight.explain(f, x) for one call"
     _takes_nothing("report", unasked, fix)
-    return _reported(LOG.snapshot())
+    return made_report(LOG.snapshot())
 
 
 def _takes_nothing(name: str, given: tuple[object, ...], fix: str) -> None:
@@ -246,14 +239,15 @@ def _takes_nothing(name: str, given: tuple[object, ...], fix: str) -> None:
 def _nothing_placed(totals: Row) -> list[str]:
     return [
         "no decisions: nothing was placed. NumPy does at once",
-        f"  {_below_floor(totals)}: ALIGHT_FLOOR_ALL=0 has it planned",
+        f"  {below_floor(totals)}: ALIGHT_FLOOR_ALL=0 has it planned",
         "  what functions that are not jitted do with ndarrays: `alight run` or @alight.jit has it",
         "  calls of a jitted function where NumPy won",
         "  what is not in the op table",
     ]
 
 
-def _below_floor(totals: Row) -> str:
+def below_floor(totals: Row) -> str:
+    """Return what of a program was too small to be placed."""
     least = totals["floor_elements"]
     return f"work on fewer elements than the floor{f' ({least:,})' if least else ''}, forced or not"
 
@@ -283,143 +277,6 @@ def write(path: str | os.PathLike[str], text: str) -> None:
         ) from error
 
 
-def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
-    """Return the report of one call.
-
-    The call is made, and what it returns is evaluated.
-
-    Parameters
-    ----------
-    function : callable
-        What to call: a plain function, a jitted one, or one of NumPy's.
-    *args, **kwargs
-        Its arguments.
-
-    Returns
-    -------
-    Report
-        What was decided, where it ran, what it took. ``explanation()`` is the text with each
-        decision's losers; of a jitted function it also says which way such calls take and why, and
-        of another why nothing was placed, if so.
-
-    Raises
-    ------
-    TypeError
-        Where the function cannot be called so.
-
-    Examples
-    --------
-    >>> import alight
-    >>> import numpy as np
-    >>> with alight.policy(force="cpu:generated", floor=0):
-    ...     found = alight.explain(lambda x: np.exp(-x).sum(), alight.ones(100))
-    >>> found.to_dict()["decisions"][0]["operation"]
-    'negative+exp+sum'
-    """
-    from alight._src.jit.decorator import Jitted  # a process that jits nothing need not load it
-    from alight._src.record.numpy_fallback import holds_arrays
-
-    with as_called("explain", function, args, kwargs):
-        before = LOG.snapshot()
-        result = function(*args, **kwargs)
-    evaluate.evaluate_all()
-    del result  # alive until here: what nobody holds is not computed
-    explained = _reported(LOG.snapshot().since(before))
-    document = explained._document
-    if isinstance(function, Jitted):
-        name, site, way, reason = function.standing(args, kwargs)
-        row = {"name": name, "call_site": place_of(site), "way": way, "reason": reason}
-        document["calls"] = [row]
-    elif not any(document[part] for part in ("decisions", "exits", "fallbacks", "demotions")):
-        ours = holds_arrays((args, kwargs))
-        document["calls"] = [_left_to_numpy(function, ours, document["totals"])]
-    return explained
-
-
-def _left_to_numpy(function: Any, ours: bool, totals: Row) -> Row:
-    """Return why nothing of a call was placed; ``ours``: Arrays are among its arguments."""
-    name = str(getattr(function, "__qualname__", None) or getattr(function, "__name__", "the call"))
-    code = getattr(function, "__code__", None)
-    why, fixes = [_below_floor(totals)], ["alight.policy(floor=0) has it planned"]
-    if totals["floor_elements"] == 0:
-        why, fixes = [], []
-    if not ours:
-        why.append("what functions that are not jitted do with ndarrays")
-        if code is not None:
-            fixes.insert(0, f"alight.explain(alight.jit({name}), …)")
-    why = why or ["what is not in the op table"]
-    fix = f". Fix: {'; '.join(fixes)}" if fixes else ""
-    site = None if code is None else place_of((code, 0))
-    reason = f"NumPy does at once {', and '.join(why)}{fix}"
-    return {"name": name, "call_site": site, "way": "numpy", "reason": reason}
-
-
-@contextlib.contextmanager
-def as_called(
-    name: str, function: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Iterator[None]:
-    """Have a question about a call, which is made inside, raise TypeError that says how to ask
-    where it was given something that cannot be called, or not as it is called there."""
-    if not callable(function):
-        raise TypeError(
-            f"alight.{name} takes a function and the arguments of one call, not an object of type "
-            f"{type(function).__name__}. Fix: write alight.{name}(f, x) for the call f(x)."
-        )
-    try:
-        yield
-    except failures(TypeError) as error:
-        # Not before the call: what decorators say that a function takes need not be what it does.
-        misfit = "" if _ran_others(error.__traceback__) else _misfit(function, args, kwargs)
-        if not misfit:
-            raise
-        called = getattr(function, "__name__", "f")
-        raise TypeError(
-            f"alight.{name}: {called} does not take the arguments given after it; it is "
-            f"{called}{misfit}. Fix: write alight.{name}({called}, x) for the call {called}(x)."
-        ) from None
-
-
-def _ran_others(traceback: TracebackType | None) -> bool:
-    """Tell whether code that is not alight's ran until an error was raised."""
-    while traceback is not None:
-        module = str(traceback.tb_frame.f_globals.get("__name__"))
-        if module.partition(".")[0] != __name__.partition(".")[0]:
-            return True
-        traceback = traceback.tb_next
-    return False
-
-
-class _Default:
-    """Stands for a default, which may be an array."""
-
-    def __repr__(self) -> str:
-        return "…"
-
-
-def _misfit(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """Return what a function takes and what of that a call gets wrong; nothing where it says not,
-    or takes the call."""
-    from inspect import Parameter, Signature, signature  # late: few get it wrong
-
-    from alight._src.jit.decorator import Jitted
-
-    plain = function.__wrapped__ if isinstance(function, Jitted) else function
-    try:
-        taken = signature(plain, follow_wrapped=False)  # a decorator's takes what it takes itself
-    except failures(TypeError, ValueError):  # it does not say what it takes
-        return ""
-    try:
-        taken.bind(*args, **kwargs)
-    except failures(TypeError) as error:
-        empty = Parameter.empty
-        shown = [
-            one.replace(default=empty if one.default is empty else _Default(), annotation=empty)
-            for one in taken.parameters.values()
-        ]
-        return f"{Signature(shown)}: {error}"
-    return ""
-
-
 def devices(*unasked: Never) -> list[Row]:
     """Return the devices of this process.
 
@@ -443,7 +300,8 @@ def devices(*unasked: Never) -> list[Row]:
     return [{**standing_row(device), "profile": profiles.get(device.id)} for device in known]
 
 
-def _reported(snapshot: Snapshot) -> Report:
+def made_report(snapshot: Snapshot) -> Report:
+    """Return the report of what a snapshot of the log has."""
     devices = lazy_devices.known()
     return Report(
         {
@@ -478,67 +336,6 @@ def reset(*unasked: Never) -> None:
     """
     _takes_nothing("reset", unasked, "call alight.reset()")
     LOG.reset()
-
-
-_at_exit: dict[str | None, Callable[[], None]] = {}
-
-
-def at_exit(path: str) -> None:
-    """Write the report when this process ends: to a file, or to standard error for ``-``."""
-    if path != "-":
-        path = os.path.abspath(path)
-
-    def write() -> None:
-        if path == "-":
-            print(report(), file=sys.stderr)
-            return
-        try:
-            report().save(path)
-        except AlightError as error:
-            print(f"alight: {error}", file=sys.stderr)
-
-    _register(path, write)
-
-
-def not_at_exit(path: str | None) -> None:
-    """Do not write the report there when this process ends."""
-    _at_exit.pop(path if path is None or path == "-" else os.path.abspath(path), None)
-
-
-def explain_at_exit() -> None:
-    """Print the decisions by call site when this process ends."""
-
-    def show() -> None:
-        try:
-            print(report().explanation(), flush=True)
-        except failures(BrokenPipeError):  # who reads has read enough, as of `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-    _register("explain", show)
-
-
-def _register(name: str, act: Callable[[], None]) -> None:
-    if name in _at_exit:
-        return
-    _at_exit[name] = act
-
-    def here() -> None:
-        if _at_exit.get(name) is act:
-            act()
-            _still_interrupted()
-
-    when_over(here)
-
-
-def _still_interrupted() -> None:
-    """Have an interrupted process end by its signal all the same.
-
-    CPython remembers that the last code it was given as text was interrupted; modules that are
-    imported meanwhile are given such code, too (named tuples are made of it).
-    """
-    if interrupted():
-        with contextlib.suppress(KeyboardInterrupt):
-            exec("raise KeyboardInterrupt")
 
 
 def version() -> str:

@@ -17,11 +17,7 @@ from alight._src.fp_warnings.errstate import settings_of, wanted_by
 from alight._src.fp_warnings.filters import collecting, warn_at, warnings_suppressed
 from alight._src.ir.op import Warns
 from alight._src.log.call_site import place_of
-from alight.backends.machine import (
-    CATEGORY,
-    clear_floating_point_flags,
-    floating_point_flags,
-)
+from alight.backends.machine import CATEGORY, clear_floating_point_flags, floating_point_flags
 
 if TYPE_CHECKING:
     from alight._core import Value

@@ -186,23 +186,6 @@ def resolved(
     return typed(text, operands, results, single)
 
 
-def element_by_element(trees: tuple[Expr, ...]) -> bool:
-    """Tell whether the trees have, other than seldom, a part that is computed for one element at a
-    time: a loop, or a call of the C library."""
-    seen: set[int] = set()
-    ready = list(trees)
-    while ready:  # parts are shared: as many ways lead to one as two to the power of its depth
-        tree = ready.pop()
-        if tree.prim in ("libm", "gcd", "ipow"):
-            return True
-        if tree.prim in ("quot", "rem") and width_of(tree.dtype) == 64:
-            return True
-        if id(tree) not in seen:
-            seen.add(id(tree))
-            ready += tree.args[::2] if tree.prim == "rarely" else tree.args
-    return False
-
-
 def operations(trees: tuple[Expr, ...]) -> int:
     """Return how many operations the trees have, shared ones counted once."""
     seen: set[int] = set()

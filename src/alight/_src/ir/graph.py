@@ -69,15 +69,16 @@ class Graph:
     """A list of nodes in an order in which they can run. Values 0 … len(inputs)-1 are the inputs,
     the value of ``nodes[i]`` is ``len(inputs) + i``.
 
-    ``layouts`` are those of all values, ``numbered`` the nodes with the numbers of their values;
-    ``axes`` has those of them that are reductions, with the axes they reduce, sorted; ``rolls``
-    those that roll, with their `turns`."""
+    ``layouts`` are those of all values, ``numbered`` the nodes with the numbers of their values,
+    ``made_by`` the node that makes each value which is no input; ``axes`` has the reductions among
+    them, with the axes they reduce, sorted; ``rolls`` those that roll, with their `turns`."""
 
     inputs: tuple[Layout, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
     layouts: tuple[Layout, ...] = field(init=False, repr=False, compare=False)
     numbered: tuple[tuple[int, Node], ...] = field(init=False, repr=False, compare=False)
+    made_by: dict[int, Node] = field(init=False, repr=False, compare=False)
     axes: dict[int, tuple[int, ...]] = field(init=False, repr=False, compare=False)
     rolls: dict[int, dict[int, int] | None] = field(init=False, repr=False, compare=False)
 
@@ -92,8 +93,19 @@ class Graph:
         rolls = {n: turns(node) for n, node in numbered if node.op.name == "roll"}
         object.__setattr__(self, "layouts", layouts)
         object.__setattr__(self, "numbered", numbered)
+        object.__setattr__(self, "made_by", dict(numbered))
         object.__setattr__(self, "axes", axes)
         object.__setattr__(self, "rolls", rolls)
+
+    @property
+    def output_layouts(self) -> tuple[Layout, ...]:
+        """Return the layouts of the outputs."""
+        return tuple([self.layouts[number] for number in self.outputs])
+
+    @property
+    def operand_layouts(self) -> tuple[Layout, ...]:
+        """Return the layouts of a kernel's operands: of the inputs, then of the outputs."""
+        return self.inputs + self.output_layouts
 
     def __str__(self) -> str:
         lines = [f"%{i}: {layout!r} = input" for i, layout in enumerate(self.inputs)]

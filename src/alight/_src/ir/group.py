@@ -133,7 +133,7 @@ def one_per_result(
     beside: set[int] = set()
     others: set[int] = set()
     for number in inside:
-        node = graph.nodes[number - first]
+        node = graph.made_by[number]
         if node.op.kind is Kind.REDUCTION:
             others.update(node.operands)
             if node.layout.ndim < len(shape):  # without keepdims

@@ -39,7 +39,7 @@ def without_rolls(graph: Graph) -> Rolled:
     places: dict[int, int] = {}
     for number, moves in graph.rolls.items():
         if moves is not None:
-            (operand,) = graph.nodes[number - first].operands
+            (operand,) = graph.made_by[number].operands
             places[number] = len(inputs)
             found += [(len(inputs), axis, by) for axis, by in moves.items() if by]
             inputs.append(graph.layouts[operand])

@@ -3,7 +3,7 @@ inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -277,6 +277,11 @@ def read_of_written(work: Work, node: Node) -> Node | None:
             and not _updates(work, view.operands[0], write.attrs)
         ):
             operands[position] = value
+    return _reading(node, operands)
+
+
+def _reading(node: Node, operands: Sequence[int]) -> Node | None:
+    """Return the node with these operands; None where it has them."""
     if tuple(operands) == node.operands:
         return None
     return Node(node.op, tuple(operands), node.attrs, node.layout)
@@ -293,9 +298,7 @@ def read_of_repeated(work: Work, node: Node) -> Node | None:
             (x,) = below.operands
             if x < work.first and not any(work.layout(x).strides):
                 operands[position] = x
-    if tuple(operands) == node.operands:
-        return None
-    return Node(node.op, tuple(operands), node.attrs, node.layout)
+    return _reading(node, operands)
 
 
 def _updates(work: Work, version: int, attrs: Attrs) -> bool:

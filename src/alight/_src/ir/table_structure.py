@@ -96,11 +96,6 @@ class Slot:
         return f"Slot({self.operand})"
 
 
-def frozen_key(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return an index key that can be hashed: slices become ``("slice", start, stop, step)``."""
-    return tuple(("slice", k.start, k.stop, k.step) if isinstance(k, slice) else k for k in key)
-
-
 def thawed_key(key: tuple[Any, ...], arrays: Sequence[Array]) -> tuple[Any, ...]:
     """Return the index key again, its slots filled with the index arrays."""
     return tuple(

@@ -52,7 +52,7 @@ def check_settings() -> None:
         config()
     except ConfigError:
         if named := os.environ.get("ALIGHT_REPORT"):  # it may be what is bad: to be said once
-            from alight._src.explain.report import not_at_exit
+            from alight._src.explain.report_at_exit import not_at_exit
 
             not_at_exit(named)
         raise
@@ -69,7 +69,7 @@ def to_run(
     if wanted is None:
         return action(script, arguments, module, code)
     plan_at_once()  # a report is asked for to see plans, on programs that are short often
-    from alight._src.explain.report import at_exit, not_at_exit  # 2 ms
+    from alight._src.explain.report_at_exit import at_exit, not_at_exit  # 2 ms
 
     not_at_exit(asked)
     folder = os.path.dirname(os.path.abspath(wanted))
@@ -87,7 +87,7 @@ def to_explain(script: str, arguments: Sequence[str], module: bool, code: bool) 
     check_settings()
     plan_at_once()  # plans are what is to be explained
     run = action(script, arguments, module, code)
-    from alight._src.explain.report import explain_at_exit
+    from alight._src.explain.report_at_exit import explain_at_exit
 
     explain_at_exit()
     return run

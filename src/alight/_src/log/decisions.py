@@ -251,10 +251,6 @@ class Log:
         """Return how many decisions are kept (setting ``log_size``)."""
         return config().log_size if self._size is None else self._size
 
-    def decide(self, decision: Decision, site: Site, seconds: float | None = None) -> None:
-        """Keep one decision with its measured seconds, or None where nothing was measured."""
-        self._keep((time(), decision, site, seconds, 1, False), None, 0)
-
     def launched(
         self,
         decision: Decision,
@@ -265,12 +261,9 @@ class Log:
         first: bool,
         times: int = 1,
     ) -> None:
-        """Keep a decision that ran as one launch ``where`` (implementation, device), so many times:
-        ``decide``, ``count`` and ``elements`` in one."""
-        self._keep((time(), decision, site, seconds, times, first), where, eligible * times)
-
-    def _keep(self, record: _Row, where: tuple[str, str] | None, eligible: int) -> None:
-        seconds, times = record[3:5]
+        """Keep a decision that ran as one launch ``where`` (implementation, device), so many times,
+        with its measured seconds, or None where nothing was measured."""
+        record = time(), decision, site, seconds, times, first
         with self._lock:
             ring = self._ring
             (self._open() if ring is None else ring).append(record)
@@ -278,10 +271,9 @@ class Log:
             self._decisions += times
             if seconds is not None:
                 self._seconds += seconds
-            if where is not None:
-                self._counts["launches"] += times
-                if eligible:
-                    self._elements[where] = self._elements.get(where, 0) + eligible
+            self._counts["launches"] += times
+            if eligible:
+                self._elements[where] = self._elements.get(where, 0) + eligible * times
         if _heard(_DEBUG):
             _tell(Record(*record))
 
@@ -308,32 +300,11 @@ class Log:
             for record in records:
                 _tell(Record(*record))
 
-    def count(
-        self,
-        *,
-        launches: int = 0,
-        uploads: int = 0,
-        downloads: int = 0,
-        upload_bytes: int = 0,
-        download_bytes: int = 0,
-        cache_hits: int = 0,
-        cache_misses: int = 0,
-        kernels_compiled: int = 0,
-        kernels_loaded: int = 0,
-    ) -> None:
-        """Add to the totals."""
+    def count(self, **more: int) -> None:
+        """Add to the totals, each by its name."""
         with self._lock:
-            counts = self._counts
-            counts["launches"] += launches
-            counts["cache_hits"] += cache_hits
-            counts["cache_misses"] += cache_misses
-            counts["kernels_compiled"] += kernels_compiled
-            counts["kernels_loaded"] += kernels_loaded
-            if uploads or downloads or upload_bytes or download_bytes:
-                counts["uploads"] += uploads
-                counts["downloads"] += downloads
-                counts["upload_bytes"] += upload_bytes
-                counts["download_bytes"] += download_bytes
+            for name, number in more.items():
+                self._counts[name] += number
 
     def hit(self) -> None:
         """Count a plan that was found."""
@@ -351,8 +322,10 @@ class Log:
         """Count work that was handed to NumPy: not in the op table, or an ndarray was asked for."""
         self._tally(self._exits, name, "", site, "exit: %s%s ran in NumPy at %s")
 
-    def fallback(self, what: str, reason: str, site: Site) -> None:
+    def fallback(self, what: str, reason: str | BaseException, site: Site = None) -> None:
         """Count work that a device should have done and the host did, with the reason."""
+        if isinstance(reason, BaseException):
+            reason = f"{type(reason).__name__}: {reason}"
         self._tally(self._fallbacks, what, reason, site, "fallback: %s on the host (%s) at %s")
 
     def demotion(self, what: str, reason: str, site: Site) -> None:

@@ -144,6 +144,10 @@ class DtypePoints:
     def hides(self) -> bool:
         return hides(self.device)
 
+    def more(self, name: str, kind: str, amount: float, group: Group) -> Point:
+        """Return a point of an implementation that the core of a profile does not need."""
+        return Point(name, f"{kind}/{self.dtype}", amount, group, core=False)
+
     def told(self, name: str, group: Group) -> bool:
         """Tell whether an op is timed by itself: where arithmetic hides, what a body is made of
         says more, but of what loops."""
@@ -171,8 +175,7 @@ class DtypePoints:
         """Yield what reads as much as it writes, past the caches, where that makes a difference."""
         for nbytes in self.beyond(FAR_KNOTS) if self.main else ():
             n = nbytes // self.size
-            group = probes.loop("negative", self.dtype, n)
-            yield Point(name, f"negate/{self.dtype}", n, group, core=False)
+            yield self.more(name, "negate", n, probes.loop("negative", self.dtype, n))
 
     def basic_work(self, name: str) -> Iterator[Point]:
         dtype, n = self.dtype, self.n
@@ -208,23 +211,22 @@ class DtypePoints:
         for op in ops:
             group = _loop(op, self.dtype, self.n)
             if op not in done and self.told(name, group):
-                yield Point(name, f"{op}/{self.dtype}", self.n, group, core=False)
+                yield self.more(name, op, self.n, group)
         # One operand less is a shorter call: NumPy's took 2.9 us where an addition took 3.4.
         every = (self.n, FEW) if name == "generated" else (FEW,)
         for count in every if self.main and self.device.space == "host" else ():
-            group = _loop("negative", self.dtype, count)
-            yield Point(name, f"negative/{self.dtype}", count, group, core=False)
+            yield self.more(name, "negative", count, _loop("negative", self.dtype, count))
         if name == "generated":
             if self.kind == "c":  # a number's parts and their squares are there before the loop
                 group = _loop("divide", self.dtype, self.n, still=True)
-                yield Point(name, f"divide@still/{self.dtype}", self.n, group, core=False)
+                yield self.more(name, "divide@still", self.n, group)
             return
         # Which of two is picked: no branch predictor knows more than the first thousands.
         # Those of the probes of rows have a knot, since it is there that it has learnt them.
         own = [self.n * self.size] if self.device.space == "host" else []
         for nbytes in (*FEW_KNOTS, *own) if self.main else (*OTHER_KNOTS, max(KNOTS) // 4):
             n = nbytes // self.size
-            yield Point(name, f"select/{self.dtype}", n, probes.where(self.dtype, (n,)), core=False)
+            yield self.more(name, "select", n, probes.where(self.dtype, (n,)))
 
     def work_apart(self, name: str) -> Iterator[Point]:
         """Yield a library's ops on elements that lie apart, or stay."""
@@ -232,14 +234,13 @@ class DtypePoints:
             # Vector code of libraries is for elements side by side; one by one is another loop, and
             # for some there is none between.
             group = _loop(op, self.dtype, self.apart, APART)
-            yield Point(name, f"{op}@apart/{self.dtype}", self.apart, group, core=False)
+            yield self.more(name, f"{op}@apart", self.apart, group)
             if OPS[op].nin == 2:
                 group = _loop(op, self.dtype, self.n, still=True)
-                yield Point(name, f"{op}@still/{self.dtype}", self.n, group, core=False)
+                yield self.more(name, f"{op}@still", self.n, group)
             if self.kind != "c":
                 # some have vector code for this way, too
-                group = _loop(op, self.dtype, self.n, -1)
-                yield Point(name, f"{op}@back/{self.dtype}", self.n, group, core=False)
+                yield self.more(name, f"{op}@back", self.n, _loop(op, self.dtype, self.n, -1))
 
     def reductions(self, name: str) -> Iterator[Point]:
         host = self.device.space == "host"
@@ -252,7 +253,7 @@ class DtypePoints:
                 yield Point(name, f"reduce_inner/{self.dtype}", n, group)
             if host and self.kind == "f":
                 group = probes.reduction("sum", self.dtype, (n,), (0,))
-                yield Point(name, f"reduce_sum/{self.dtype}", n, group, core=False)
+                yield self.more(name, "reduce_sum", n, group)
             if name == "generated" and self.device.space != "host" and n >= REDUCED_ROW:
                 # what is reduced into one is two kernels there, rows are one
                 group = probes.reduction(
@@ -265,7 +266,7 @@ class DtypePoints:
         if name == "generated" and self.kind == "f" and self.device.space != "host":
             for op in LONE_OPS:
                 group = probes.lone(self.dtype, LONE_ELEMENTS, op)
-                yield Point(name, f"{op}@lone/{self.dtype}", LONE_ELEMENTS, group, core=False)
+                yield self.more(name, f"{op}@lone", LONE_ELEMENTS, group)
 
     def more_reductions(self, name: str) -> Iterator[Point]:
         dtype, n = self.dtype, self.n
@@ -276,34 +277,33 @@ class DtypePoints:
         for nbytes in knots if self.kind != "c" or name != "generated" else ():
             shape = (OUTER_ROWS, nbytes // self.size // OUTER_ROWS | 1)
             group = probes.reduction(self.simplest, dtype, shape, (0,))
-            yield Point(name, f"reduce_outer/{dtype}", math.prod(shape), group, core=False)
+            yield self.more(name, "reduce_outer", math.prod(shape), group)
         for nbytes in knots if name == "generated" and self.main else ():
             shape = (nbytes // self.size // NARROW_COLUMNS, NARROW_COLUMNS)
             group = probes.reduction(self.simplest, dtype, shape, (0,))
-            yield Point(name, f"reduce_narrow/{dtype}", math.prod(shape), group, core=False)
+            yield self.more(name, "reduce_narrow", math.prod(shape), group)
         if name == "generated" and self.kind != "c":
             # Bodies in front of a reduction, whose state leaves fewer registers and waits for
             # itself.
             host = self.device.space == "host"
             for key, ops in (("flop", ("add",) * CHAIN), ("exp", ("exp",))):
                 if (key == "flop" or self.kind == "f") and not self.hides:
-                    group = probes.reduced(dtype, n, ops)
-                    yield Point(name, f"{key}@reduced/{dtype}", n, group, core=False)
+                    yield self.more(name, f"{key}@reduced", n, probes.reduced(dtype, n, ops))
             for key, ops in BESIDE.items() if self.kind == "f" and host else ():
                 if key == "flop" and not self.main:
                     continue
                 for where, count in (("beside", n), ("shared", SHARED_BODIES)):
                     group = probes.chain(dtype, count, ops, len(ops))
-                    yield Point(name, f"{key}@{where}/{dtype}", count, group, core=False)
+                    yield self.more(name, f"{key}@{where}", count, group)
             if self.kind == "f" and host:
                 count = COMBINED_BYTES // self.size
                 group = probes.reduction(
                     "sum", dtype, (COMBINED_ROWS, count // COMBINED_ROWS), (1,)
                 )
-                yield Point(name, f"combined@reduce_inner/{dtype}", count, group, core=False)
+                yield self.more(name, "combined@reduce_inner", count, group)
             if self.kind == "f":
                 group = probes.reduced(dtype, self.apart, ("add",), APART)
-                yield Point(name, f"far@reduced/{dtype}", self.apart, group, core=False)
+                yield self.more(name, "far@reduced", self.apart, group)
         reductions = _REDUCTIONS[self.kind] if name != "generated" else _OWN_REDUCTIONS[self.kind]
         for op in reductions[:1] if name == "generated" and not self.main else reductions:
             # Some of NumPy's are written in Python: few elements tell what that takes.
@@ -312,41 +312,38 @@ class DtypePoints:
             own = op not in self.summed(name)
             for count in (n,) * own + (FEW,) * (few and (own or op == "mean")):
                 group = probes.reduction(op, dtype, (count,), (0,))
-                yield Point(name, f"{op}@reduce_inner/{dtype}", count, group, core=False)
+                yield self.more(name, f"{op}@reduce_inner", count, group)
             # Generated code reduces columns as it reduces rows.
             if name != "generated" and not op.startswith("arg"):
                 group = probes.reduction(op, dtype, (OUTER_ROWS, n // OUTER_ROWS), (0,))
-                yield Point(name, f"{op}@reduce_outer/{dtype}", n, group, core=False)
+                yield self.more(name, f"{op}@reduce_outer", n, group)
 
         if name != "generated" and self.kind != "i" and self.device.space == "host":
             # By how many they were, sums are divided once they are there: in some dtypes by way of
             # buffers in another one.
             for op in ("sum", "mean"):
                 group = probes.reduction(op, dtype, (FEW_ROWS, n), (0,))
-                yield Point(name, f"{op}@after/{dtype}", n, group, core=False)
+                yield self.more(name, f"{op}@after", n, group)
 
     def loops(self, name: str) -> Iterator[Point]:
         """Yield short inner loops, and operands that do not go from one element to the next."""
         dtype, n = self.dtype, self.n
         if name != "generated" or self.main:
-            for key, amount, group in self.places(name):
-                yield Point(name, key, amount, group, core=False)
+            for found in self.places(name):
+                yield self.more(name, *found)
         if name == "generated" and self.kind == "i":
             return  # goes through arrays as floats of that width do
         # Elements that lie apart span up to six times as much as they are.
         there = min(n, self.most // self.size // 8)
         rows = there // ROW
-        apart = probes.rows("add", dtype, rows, ROW)
-        yield Point(name, f"start@elementwise/{dtype}", n, apart, core=False)
+        yield self.more(name, "start@elementwise", n, probes.rows("add", dtype, rows, ROW))
         if name != "generated":
             group = probes.rows("add", dtype, there // LONG_ROW, LONG_ROW)
-            yield Point(name, f"long@elementwise/{dtype}", n, group, core=False)
+            yield self.more(name, "long@elementwise", n, group)
         few = (rows, ROW) if name == "generated" else (max(1, there // LONG_ROW), LONG_ROW)
-        every_third = probes.rows("add", dtype, *few, step=3)
-        yield Point(name, f"start@near/{dtype}", n, every_third, core=False)
+        yield self.more(name, "start@near", n, probes.rows("add", dtype, *few, step=3))
         if name != "generated" and self.main:
-            group = probes.where(dtype, (rows, ROW))
-            yield Point(name, f"start@where/{dtype}", n, group, core=False)
+            yield self.more(name, "start@where", n, probes.where(dtype, (rows, ROW)))
         if self.kind == "f" or name != "generated":
             for op in ("sum", "prod") if self.kind == "c" else ("sum", "max", "prod"):
                 if op == "prod" and name == "generated":
@@ -356,50 +353,43 @@ class DtypePoints:
                     shape = (n // length, length)
                     if start == "start" or name != "generated":
                         group = probes.reduction(op, dtype, shape, (1,))
-                        yield Point(
-                            name, f"{start}@{key}reduce_inner/{dtype}", n, group, core=False
-                        )
+                        yield self.more(name, f"{start}@{key}reduce_inner", n, group)
                     if name != "generated":
                         group = probes.reduction(op, dtype, shape, (0,))
-                        yield Point(
-                            name, f"{start}@{key}reduce_outer/{dtype}", n, group, core=False
-                        )
+                        yield self.more(name, f"{start}@{key}reduce_outer", n, group)
             if name == "generated":
                 for key, between in (("beside", 0), ("torn", 7)):
                     group = probes.reduction(self.simplest, dtype, (n // ROW, ROW), (1,), between)
-                    yield Point(name, f"{key}@reduce_inner/{dtype}", n, group, core=False)
+                    yield self.more(name, f"{key}@reduce_inner", n, group)
                 if self.device.space != "host":  # partial reductions of places are wider
                     group = probes.reduction("argmax", dtype, (n // ROW, ROW), (1,))
-                    key = f"beside@argmax@reduce_inner/{dtype}"
-                    yield Point(name, key, n, group, core=False)
+                    yield self.more(name, "beside@argmax@reduce_inner", n, group)
                 # on the host what rounds goes by another tree than what does not
                 ops = [("", self.simplest)]
                 if self.device.space == "host":
                     ops = [("", "sum"), ("max@", "max")] if self.main else []
                 for key, op in ops:
                     for found in few_columns(dtype, n, op, key):
-                        yield Point(name, *found, core=False)
+                        yield self.more(name, *found)
         if self.kind == "f" and self.device.space == "host":
             for found in whole_rows(dtype, n, self.simplest):
-                yield Point(name, *found, core=False)
+                yield self.more(name, *found)
         if self.main and name != "generated":
-            group = probes.rows("add", dtype, 2, 4)
-            yield Point(name, f"iterator/{dtype}", 8, group, core=False)
+            yield self.more(name, "iterator", 8, probes.rows("add", dtype, 2, 4))
         for side in TURNED_SIDES if self.main else ():
             # a row less, or lines that lie a power of two apart would drive one another out
             group = probes.turned("add", dtype, side - 1)
-            yield Point(name, f"turned{side}/{dtype}", (side - 1) ** 2, group, core=False)
+            yield self.more(name, f"turned{side}", (side - 1) ** 2, group)
             if name != "generated":  # libraries bring what they look for a place in into order
                 group = probes.reduction("argmax", dtype, (side - 1, side - 1), (0,))
-                yield Point(name, f"copied{side}/{dtype}", (side - 1) ** 2, group, core=False)
+                yield self.more(name, f"copied{side}", (side - 1) ** 2, group)
         if self.main and self.device.space == "host":
             group = probes.loop("negative", dtype, DISTANT_BYTES // (6 * self.size), step=5)
-            yield Point(name, f"distant/{dtype}", group.shape[0], group, core=False)
+            yield self.more(name, "distant", group.shape[0], group)
         for key, step in (("near", 3), ("far", 5), ("back", -1)):
             if key == "back" and (name != "generated" or self.device.space != "host"):
                 continue  # by the op, or as any other way
-            group = probes.loop("add", dtype, there, step=step)
-            yield Point(name, f"{key}/{dtype}", n, group, core=False)
+            yield self.more(name, key, n, probes.loop("add", dtype, there, step=step))
 
     def places(self, name: str) -> Iterator[tuple[str, int, Group]]:
         """Yield reductions of rows that look for a place."""
@@ -408,7 +398,7 @@ class DtypePoints:
         elif self.main and name != "generated":
             length = START_ROWS[1]  # a call for each row, or threads
             group = probes.reduction("argmax", self.dtype, (self.n // length, length), (1,))
-            yield f"start@argmax@reduce_inner/{self.dtype}", self.n, group
+            yield "start@argmax@reduce_inner", self.n, group
 
     def seldom(self, name: str) -> Iterator[Point]:
         """Yield what few groups of generated code need, and others stand for till then."""
@@ -420,7 +410,7 @@ class DtypePoints:
         else:
             found = apart_in_memory(dtype) if self.main else iter(())
         for one in found:
-            yield Point(name, *one, core=False)
+            yield self.more(name, *one)
 
     def products(self, name: str, start: int, stop: int) -> Iterator[Point]:
         elements = compute_elements(self.device)
@@ -451,14 +441,12 @@ class DtypePoints:
             count = nbytes // self.size
             side = math.isqrt(count)
             for key, m, k in (("dot", 1, count), ("matvec", side, side)):
-                group = probes.product(self.dtype, m, k, 1)
-                yield Point(name, f"{key}/{self.dtype}", 2.0 * m * k, group, core=False)
+                yield self.more(name, key, 2.0 * m * k, probes.product(self.dtype, m, k, 1))
 
     def scans(self, name: str) -> Iterator[Point]:
         for nbytes in FEW_KNOTS[1:] if self.main else ():
             n = nbytes // self.size
-            group = probes.scan("cumsum", self.dtype, n)
-            yield Point(name, f"scan/{self.dtype}", n, group, core=False)
+            yield self.more(name, "scan", n, probes.scan("cumsum", self.dtype, n))
 
     def library(self, name: str) -> Iterator[Point]:
         """Yield sorts, gathers, copies that turn arrays around, and Fourier transforms."""
@@ -466,7 +454,7 @@ class DtypePoints:
         for nbytes in (*LIBRARY_KNOTS, *more) if self.main else ():
             n = nbytes // self.size
             for key, group in probes.library(self.dtype, n):
-                yield Point(name, f"{key}/{self.dtype}", n, group, core=False)
+                yield self.more(name, key, n, group)
 
 
 def _loop(op: str, dtype: str, n: int, step: int = 1, still: bool = False) -> Group:

@@ -27,7 +27,7 @@ from alight.backends.machine import thread_count
 from alight.backends.registry import open_seconds
 
 if TYPE_CHECKING:
-    from alight._src.measure.probes import Bench
+    from alight._src.measure.probe_bench import Bench
     from alight.device import Device
 
 __all__ = ["COPY_BYTES", "Findings"]
@@ -166,13 +166,13 @@ class Findings:
         }
         return {name: off for name, off in found.items() if off is not None}
 
-    def _compile_costs(self, bench: Bench | None) -> dict[str, Measured]:
+    def _compile_costs(self, bench: Bench) -> dict[str, Measured]:
         """Return what compiling takes, by the calibration that compiled the most kernels."""
         kept = self.kept
-        if kept is not None and (bench is None or len(bench.compiled) < kept.compiled):
+        if kept is not None and len(bench.compiled) < kept.compiled:
             found = dict(kept.one_offs)
         else:
-            found = {} if bench is None else compile_costs(bench.compiled)
+            found = compile_costs(bench.compiled)
         if self.import_seconds is not None:
             seconds = self.import_seconds
             found["compiler"] = Measured(seconds, "seconds", seconds, seconds, 1, "probe")
@@ -185,16 +185,15 @@ class Findings:
         nothing where nothing does."""
         return contention(self.passes, self.elapsed, self.worked)
 
-    def to_keep(self, anew: bool, bench: Bench | None, pace: Pace) -> Kept | None:
+    def to_keep(self, anew: bool, bench: Bench, pace: Pace) -> Kept | None:
         """Return what the next calibration goes on from, ``anew`` if that is not to be joined with
         what there was before; None where this one has nothing to add."""
         found = self.kept if self.kept is not None and not anew else Kept(since=time.time())
-        made = 0 if bench is None else len(bench.compiled)
         found = replace(
             found,
             anew=anew or found.anew,
             pace_seconds=min(pace.met, found.pace_seconds),
-            compiled=max(made, found.compiled),
+            compiled=max(len(bench.compiled), found.compiled),
             one_offs=self._compile_costs(bench),
         ).with_samples(self.samples)
         return None if self.disturbed() or found.timings == self._known_timings() else found
@@ -202,15 +201,14 @@ class Findings:
     def _known_timings(self) -> object:
         return {} if self.kept is None else self.kept.timings
 
-    def _one_offs(self, bench: Bench | None) -> dict[str, Measured]:
+    def _one_offs(self, bench: Bench) -> dict[str, Measured]:
         found = self._compile_costs(bench)
         if self.both_seconds is not None:
             # How much longer a copy takes while one the other way goes on: 1 to 2.
             alone = sum(self.links[way][COPY_BYTES[3]].seconds for way in ("upload", "download"))
             share = 2 * self.both_seconds / alone
             found["both_ways"] = Measured(share, "times", share, share, 1, "probe")
-        if bench is not None:
-            found |= bench.one_offs()
+        found |= bench.one_offs()
         if self.step_seconds is not None and self.stepped[1] in self.samples:
             calls = self.samples[self.stepped[1]].by_key.values()
             call = min(s.timing.seconds for found in calls for s in found.values())
@@ -221,7 +219,7 @@ class Findings:
             found["open"] = Measured(opened, "seconds", opened, opened, 1, "probe")
         return {**found, **self.sharing}
 
-    def profile(self, seconds: float, bench: Bench | None, pace: Pace) -> Profile:
+    def profile(self, seconds: float, bench: Bench, pace: Pace) -> Profile:
         """Return the profile of what has been measured so far, in so many seconds and at that pace,
         with what happens once as the bench met it."""
         rates: dict[str, Rates] = {}

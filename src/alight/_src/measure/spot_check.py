@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from alight._src.ir.group import Group
 from alight._src.measure import probes
-from alight._src.measure.probes import Bench, Probe
+from alight._src.measure.probe_bench import Bench
+from alight._src.measure.probes import Probe
 from alight._src.measure.sizes import main_dtype
 from alight._src.measure.timing import quantile
 from alight._src.plan.cost import Profile, estimate
@@ -27,9 +28,7 @@ _SIZES = (3_000, 50_000, 300_000)
 _MOST_BYTES = 8 * max(_SIZES)
 
 
-def canary(
-    backend: Backend, device: Device, profile: Profile, seconds: float = BUDGET_SECONDS
-) -> float | None:
+def canary(backend: Backend, device: Device, profile: Profile) -> float | None:
     """Return how many times as long as predicted a few probes take now; None where none ran."""
     began = perf_counter()
     bench = Bench(backend, device, _MOST_BYTES)
@@ -40,7 +39,7 @@ def canary(
     ratios = []
     for group in groups:
         predicted = estimate(group, device, names[0], profile)
-        if predicted is None or perf_counter() - began > seconds:
+        if predicted is None or perf_counter() - began > BUDGET_SECONDS:
             break
         try:
             samples = sorted(bench.visit(bench.launch(Probe(names[0], group))))

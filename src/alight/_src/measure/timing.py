@@ -89,11 +89,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def time_calls(take: Callable[[int], float]) -> Timing:
-    """Return how long one call takes; ``take(k)`` makes k calls and returns their seconds."""
-    return summary(sample_calls(take))
-
-
 def sample_calls(
     take: Callable[[int], float],
     least_seconds: float = LEAST_SECONDS,

@@ -74,7 +74,7 @@ def doubt(where: Device, op: Op, dtypes: _Dtypes, output: int, ask: bool = True)
             if op.origin is not Origin.PROGRAM:
                 _keep(where, op, dtypes, output, found)
             if found:
-                LOG.fallback(f"{op.name} on {where.id}", found, None)
+                LOG.fallback(f"{op.name} on {where.id}", found)
         known[key] = found
     return found or None
 

@@ -75,7 +75,7 @@ def _made(step: LaunchStep, facts: Facts) -> Fusion:
 
 def single(graph: Graph, number: int) -> Group:
     """Return one node of a graph as a group of its own."""
-    node = graph.nodes[number - len(graph.inputs)]
+    node = graph.made_by[number]
     operands = tuple(dict.fromkeys(node.operands))
     own = Node(node.op, tuple([operands.index(o) for o in node.operands]), node.attrs, node.layout)
     inputs = tuple([graph.layouts[o] for o in operands])

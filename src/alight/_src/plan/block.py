@@ -64,7 +64,7 @@ def split(group: Group) -> Split | None:
         return None
     if any(node.op.kind is not Kind.ELEMENTWISE for node in graph.nodes):
         return None
-    outputs = [graph.layouts[number] for number in graph.outputs]
+    outputs = graph.output_layouts
     whole = [layout for layout in graph.inputs if not _has_rows(layout, shape)]
     rows = [layout for layout in graph.inputs if _has_rows(layout, shape)]
     if not all(layout.c_contiguous and layout.shape == tuple(shape) for layout in outputs):

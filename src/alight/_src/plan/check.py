@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Given", "Program", "ProgramWalk", "Storage", "Window", "check_plan", "check_program",
-    "plan_faults", "read_once", "step_name",
+    "read_once", "step_name",
 ]  # fmt: skip
 
 _BYTE = np.dtype(np.uint8)
@@ -78,24 +78,9 @@ class Program(NamedTuple):
     results: tuple[int, ...] = ()
 
 
-def plan_faults(plan: Plan, graph: Graph, bases: Sequence[int] = ()) -> list[str]:
-    """Return what is wrong with a plan for a graph, one line each; none if it is right. ``bases``
-    are those of the graph's inputs, as in ``Facts``."""
-    found = [*malformed(plan, graph)]
-    if not found:
-        try:
-            check_plan(plan, graph, bases)
-        except PlanError as error:
-            found.append(str(error))
-    return found
-
-
 def check_plan(plan: Plan, graph: Graph, bases: Sequence[int] = ()) -> None:
     """Raise PlanError, naming the first step that is wrong, unless a plan for a graph is right."""
-    for fault in malformed(plan, graph):
-        where, _, _ = fault.partition(": ")
-        raise PlanError(f"{fault}. Fix: report this program, in which alight is wrong.", where)
-    for in_place in _ways(plan):
+    for in_place in _ways(plan, graph):
         _Walk(plan, graph, bases, in_place=in_place).run()
 
 
@@ -106,16 +91,16 @@ def check_program(
     as the body assigned it: also where no write can be done in place. ``walk`` is how it ends,
     where that is another way than ``moves`` say."""
     plan, graph = program.plan, program.graph
-    for fault in malformed(plan, graph):
-        where, _, _ = fault.partition(": ")
-        raise PlanError(f"{fault}. Fix: report this program, in which alight is wrong.", where)
-    for in_place in _ways(plan):
+    for in_place in _ways(plan, graph):
         (walk or ProgramWalk)(program, in_place).run()
 
 
-def _ways(plan: Plan) -> tuple[bool, ...]:
+def _ways(plan: Plan, graph: Graph) -> tuple[bool, ...]:
     """Return the ways in which a plan may use memory: with what dies taken wherever it may be, and
-    never."""
+    never. Raise PlanError where it is malformed."""
+    for fault in malformed(plan, graph):
+        where, _, _ = fault.partition(": ")
+        raise PlanError(f"{fault}. Fix: report this program, in which alight is wrong.", where)
     differ = any(
         isinstance(step, WriteStep) or (isinstance(step, LaunchStep) and step.over is not None)
         for step in plan.steps

@@ -205,9 +205,7 @@ def ruled_out(
 
 
 def _nbytes(group: Group) -> int:
-    graph = group.graph
-    layouts = (*graph.inputs, *[graph.layouts[number] for number in graph.outputs])
-    return sum([layout.nbytes for layout in layouts])
+    return sum([layout.nbytes for layout in group.graph.operand_layouts])
 
 
 def _unsupported(

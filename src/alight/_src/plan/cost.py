@@ -61,11 +61,7 @@ from alight._src.plan.profile import Profile, Rates
 from alight._src.plan.profile_version import SCHEMA
 from alight._src.plan.rate_lookup import BODY_SPREAD, BY_ADDITION, Computed, computed
 from alight._src.plan.thread_scaling import met, shared_seconds
-from alight._src.plan.workload import (
-    code_size,
-    is_contraction,
-    one_by_one,
-)
+from alight._src.plan.workload import code_size, is_contraction, one_by_one
 from alight.device import HOST_DEVICE
 
 if TYPE_CHECKING:
@@ -78,7 +74,6 @@ __all__ = [
     "compile_seconds",
     "copy_seconds",
     "estimate",
-    "with_copies",
 ]
 
 # Standard normal deviate that leaves 10 % on either side: the ends of an 80 % interval.
@@ -161,9 +156,8 @@ def _pass_terms(
         launch += combined_seconds(rates, item, threads)
     if not own:
         op = item.nodes[0].op
-        key = rates.nearest[f"call.{op.name}", item.dtype]
         if op.kind is not Kind.ELEMENTWISE:
-            launch += rates.work[key].value if key is not None else 0.0
+            launch += rates.unit(f"call.{op.name}", item.dtype)
     # What is picked, and how often a processor guesses wrong, is in a curve of its own.
     picked = item.kind == "select" and any(name.startswith("select/") for name in rates.curves)
     step = step_of(graph, item, away) if own else 0
@@ -371,8 +365,7 @@ def _handed_seconds(rates: Rates, kind: str, inputs: int) -> float:
     pass is of: of one operand a call was measured, too. More are never handed over sooner: where
     that call took longer than one of two operands, a moment did."""
     if "handed" not in rates.nodes:  # searched once
-        key = rates.nearest["call.negative", "float64"]
-        rates.nodes["handed"] = 0.0 if key is None else max(-rates.work[key].value, 0.0)
+        rates.nodes["handed"] = max(-rates.unit("call.negative", "float64"), 0.0)
     each: float = rates.nodes["handed"]
     return each * (inputs - _GIVEN.get(kind, 1))
 
@@ -441,10 +434,3 @@ def copy_seconds(profile: Profile | None, nbytes: int, direction: str) -> float 
     if curve is None:
         return None
     return curve.seconds_at(nbytes) if nbytes else 0.0
-
-
-def with_copies(base: Estimate, copy_in: float, copy_out: float) -> Estimate:
-    """Return an estimate with the copies it needs before and after."""
-    terms = {**base.terms, "copy_in": copy_in, "copy_out": copy_out}
-    extra = copy_in + copy_out
-    return Estimate(base.seconds + extra, base.low + extra, base.high + extra, terms)

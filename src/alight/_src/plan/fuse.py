@@ -76,20 +76,19 @@ def group_of(graph: Graph, uses: Uses, region: Region) -> tuple[Group, tuple[int
 
 
 def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
-    first = len(graph.inputs)
-    nodes = graph.nodes
+    made_by = graph.made_by
     members = region.members
     inside = set(members)
     inputs: dict[int, int] = {}
     for number in members:
-        for operand in nodes[number - first].operands:
+        for operand in made_by[number].operands:
             if operand not in inside and operand not in inputs:
                 inputs[operand] = len(inputs)
     local = dict(inputs)
     inner = []
     for index, number in enumerate(members, len(inputs)):
         local[number] = index
-        node = nodes[number - first]
+        node = made_by[number]
         inner.append(
             Node(node.op, tuple([local[o] for o in node.operands]), node.attrs, node.layout)
         )
@@ -98,12 +97,10 @@ def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
         tuple(inner),
         tuple([local[o] for o in region.outputs]),
     )
-    last = nodes[members[-1] - first]
+    last = made_by[members[-1]]
     if region.kind not in (GroupKind.LOOP, GroupKind.SCAN, GroupKind.LIBRARY):
         # over what is reduced last
-        reductions = [
-            nodes[m - first] for m in members if nodes[m - first].op.kind is Kind.REDUCTION
-        ]
+        reductions = [made_by[m] for m in members if made_by[m].op.kind is Kind.REDUCTION]
         last = min(reductions, key=lambda node: graph.layouts[node.operands[0]].ndim)
     reductions_last = last.op.kind is Kind.REDUCTION
     over = graph.layouts[last.operands[0]] if reductions_last else last.layout
@@ -112,7 +109,6 @@ def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
 
 def prune(graph: Graph, uses: Uses, regions: list[Region]) -> list[Region]:
     """Return the regions without members nobody needs, each with its outputs; in the same order."""
-    first = len(graph.inputs)
     needed = set(uses.live)
     for node in graph.nodes:
         if node.op.kind is Kind.VIEW or node.op.kind is Kind.WRITE:
@@ -125,7 +121,7 @@ def prune(graph: Graph, uses: Uses, regions: list[Region]) -> list[Region]:
         for number in reversed(region.members):
             if number in wanted:
                 members.append(number)
-                wanted.update(graph.nodes[number - first].operands)
+                wanted.update(graph.made_by[number].operands)
         members.reverse()
         region.members = members
         region.owned.intersection_update(members)
@@ -140,12 +136,11 @@ def halves(graph: Graph, region: Region) -> list[Region]:
     """Return regions that together own what one of several nodes owns; they need to be pruned."""
     if region.parts:
         return [Region(p.kind, p.key, p.stage, [*p.members], {*p.owned}) for p in region.parts]
-    first = len(graph.inputs)
     owned = sorted(region.owned)
     middle = len(owned) // 2
     cuts = [(region.kind, owned[:middle]), (region.kind, owned[middle:])]
     if region.kind is GroupKind.REDUCE:
-        kinds = {m: graph.nodes[m - first].op.kind for m in owned}
+        kinds = {m: graph.made_by[m].op.kind for m in owned}
         loop = [m for m in owned if kinds[m] is Kind.ELEMENTWISE]
         if loop:
             reductions = [m for m in owned if kinds[m] is Kind.REDUCTION]
@@ -163,16 +158,15 @@ def _divide(
     """Yield the kernels of one component: its loops, and for each choice of axes one reduction
     with the nodes that only it reads. What others read too stays in the loop and is read from
     memory."""
-    first = len(graph.inputs)
-    nodes = graph.nodes
-    kind = nodes[members[0] - first].op.kind
+    made_by = graph.made_by
+    kind = made_by[members[0]].op.kind
     rolled = placed and graph.rolls.get(members[0]) is not None
     if not rolled and kind is not Kind.ELEMENTWISE and kind is not Kind.REDUCTION:
         yield GroupKind.LIBRARY, members
         return
     homes: dict[int, Hashable] = {}
     for number in reversed(members):
-        node = nodes[number - first]
+        node = made_by[number]
         if node.op.kind is Kind.REDUCTION:
             ndim = len(graph.layouts[node.operands[0]].shape)
             axis = node.attr("axis")
@@ -189,16 +183,16 @@ def _divide(
         if home == _LOOP:
             continue
         cone = [m for m in members if homes[m] == home]
-        producers = [m for m in cone if nodes[m - first].op.kind is Kind.ELEMENTWISE]
+        producers = [m for m in cone if made_by[m].op.kind is Kind.ELEMENTWISE]
         if producers:
-            reductions = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]
+            reductions = [m for m in cone if made_by[m].op.kind is Kind.REDUCTION]
             joined = _crossing_bytes(graph, uses, inside, cone)
             if _crossing_bytes(graph, uses, inside, reductions) < joined:
                 homes.update(dict.fromkeys(producers, _LOOP))
                 cone, producers = reductions, []
         if weight_of(graph, cone) > KERNEL_NODES or _arrays(graph, uses, cone) > KERNEL_ARRAYS:
             homes.update(dict.fromkeys(producers, _LOOP))
-            cone = [m for m in cone if nodes[m - first].op.kind is Kind.REDUCTION]
+            cone = [m for m in cone if made_by[m].op.kind is Kind.REDUCTION]
         yield GroupKind.REDUCE, cone
     loop = [m for m in members if homes[m] == _LOOP]
     for part in _cap(graph, uses, loop):
@@ -210,9 +204,8 @@ _LOOP = "loop"
 
 def _crossing_bytes(graph: Graph, uses: Uses, inside: set[int], cone: list[int]) -> int:
     """Return the bytes stored and read because values of the component cross into ``cone``."""
-    first = len(graph.inputs)
     within = set(cone)
-    crossing = {o for m in cone for o in graph.nodes[m - first].operands}
+    crossing = {o for m in cone for o in graph.made_by[m].operands}
     return sum(
         graph.layouts[o].nbytes * (1 if o in uses.live else 2) for o in (crossing & inside) - within
     )
@@ -220,10 +213,9 @@ def _crossing_bytes(graph: Graph, uses: Uses, inside: set[int], cone: list[int])
 
 def weight_of(graph: Graph, members: Iterable[int]) -> int:
     """Return how many nodes these are for a compiler."""
-    first = len(graph.inputs)
     weight = 0
     for member in members:
-        op = graph.nodes[member - first].op
+        op = graph.made_by[member].op
         long = op.special or op.flops >= _LONG_FLOPS
         weight += _LONG_NODES * max(1, round(op.flops / _SPECIAL_FLOPS)) if long else 1
     return weight
@@ -231,9 +223,8 @@ def weight_of(graph: Graph, members: Iterable[int]) -> int:
 
 def _arrays(graph: Graph, uses: Uses, members: list[int]) -> int:
     """Return how many arrays larger than a scalar a kernel of these nodes reads."""
-    first = len(graph.inputs)
     within = set(members)
-    read = {o for m in members for o in graph.nodes[m - first].operands} - within
+    read = {o for m in members for o in graph.made_by[m].operands} - within
     return len(streams(graph, uses, read))
 
 
@@ -280,8 +271,7 @@ def _fits(graph: Graph, uses: Uses, members: list[int]) -> bool:
 def _turns(graph: Graph, members: list[int]) -> tuple[int, int, int] | None:
     """Return where what repeats begins among the members, how long a turn is, and how many turns
     there are; None where less than half of them repeat."""
-    first = len(graph.inputs)
-    nodes = [graph.nodes[member - first] for member in members]
+    nodes = [graph.made_by[member] for member in members]
     alike = [
         (node.op, node.attrs, node.layout, [graph.layouts[o] for o in node.operands])
         for node in nodes
@@ -302,13 +292,12 @@ def _turns(graph: Graph, members: list[int]) -> tuple[int, int, int] | None:
 
 def _filled(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
     """Yield runs of the members, each as large as one kernel may be."""
-    first = len(graph.inputs)
     run: list[int] = []
     weight = 0
     within: set[int] = set()
     read: set[tuple[int, tuple[int, ...]]] = set()
     for number in members:
-        operands = graph.nodes[number - first].operands
+        operands = graph.made_by[number].operands
         new = streams(graph, uses, [o for o in operands if o not in within])
         own = weight_of(graph, (number,))
         if run and (weight + own > KERNEL_NODES or len(read | new) > KERNEL_ARRAYS):

@@ -157,7 +157,7 @@ class _Gate:
 
     def part(self, region: Region, owned: list[int], again: Sequence[int]) -> Region:
         """Return members of one kind as a region that computes what it needs of ``again`` anew."""
-        node = self.graph.nodes[owned[0] - len(self.graph.inputs)]
+        node = self.graph.made_by[owned[0]]
         kind = GROUP_KINDS.get(node.op.kind, region.kind)
         return self.outlined(
             Region(kind, region.key, region.stage, sorted({*owned, *again}), {*owned})
@@ -166,16 +166,12 @@ class _Gate:
     def runs(self, region: Region, labels: Mapping[int, str]) -> list[Region]:
         """Return the owned members in runs of one kind and label, in program order: such runs wait
         for one another in one direction only."""
-        first = len(self.graph.inputs)
         again = [m for m in region.members if m not in region.owned]
-        keyed = groupby(
-            sorted(region.owned), lambda m: (self.graph.nodes[m - first].op.kind, labels[m])
-        )
+        keyed = groupby(sorted(region.owned), lambda m: (self.graph.made_by[m].op.kind, labels[m]))
         return [self.part(region, list(run), again) for _, run in keyed]
 
     def outlined(self, part: Region) -> Region:
         """Return a part with the outputs that others need of it and without what nobody needs."""
-        first = len(self.graph.inputs)
         inside = set(part.members)
         part.outputs = [
             m
@@ -186,7 +182,7 @@ class _Gate:
         wanted = set(part.outputs)
         for number in reversed(part.members):
             if number in wanted:
-                wanted.update(self.graph.nodes[number - first].operands)
+                wanted.update(self.graph.made_by[number].operands)
         part.members = [m for m in part.members if m in wanted]
         part.owned.intersection_update(part.members)
         return part

@@ -200,23 +200,18 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
         if kind == "reduce_outer" and own and not away and item.nodes[-1].op.name in MOMENTS:
             begun *= 2  # sums of distances first, then of their squares
         seconds += begun * operands * (start or 0.0)
-        key = rates.nearest[f"long@{kind}", item.dtype]
-        length = min(runs.length, LONG_ROW)
-        seconds += runs.starts * length * rates.work[key].value if key else 0.0
+        seconds += runs.starts * min(runs.length, LONG_ROW) * rates.unit(f"long@{kind}", item.dtype)
         # What vectors leave over where it does not lie in order, generated code gathers, which
         # takes as long for a few elements as for as many as fill them.
         part = own and runs.length % step > 0
         quick = not item.dtype.startswith("complex")
         odd = runs.near * step * part * quick if own else runs.near + runs.far
-        key = rates.nearest["start@near", item.dtype] if odd else None
-        if key is not None:
-            seconds += runs.starts * odd * rates.work[key].value
+        seconds += runs.starts * odd * rates.unit("start@near", item.dtype)
     if (
         own and not away and kind == "elementwise" and side_by_side(item)
     ):  # copied as short rows of reductions are
-        key = rates.nearest["torn@reduce_inner", item.dtype]
         copied = max(runs.torn, runs.near + runs.far) * runs.starts * runs.length
-        return seconds + copied * rates.work[key].value if key else seconds
+        return seconds + copied * rates.unit("torn@reduce_inner", item.dtype)
     if away and item.once and kind == "reduce_inner" and side_by_side(item):
         seconds += _rows_seconds(rates, item)
     elif own and kind == "reduce_inner" and side_by_side(item):
@@ -230,9 +225,7 @@ def loop_seconds(rates: Rates, item: Pass, step: int, away: bool = False) -> flo
     aside = "far@reduced" if own and kind.startswith("reduce") else "far"
     back = min(runs.back, near) if own and rates.nearest["back", item.dtype] else 0
     for name, count in (("near", near - back), ("back", back), (aside, far)):
-        key = rates.nearest[name, item.dtype] if count else None
-        if key is not None:
-            seconds += filled * runs.starts * runs.length * count * rates.work[key].value
+        seconds += filled * runs.starts * runs.length * count * rates.unit(name, item.dtype)
     return seconds
 
 
@@ -288,23 +281,17 @@ def _iterated(rates: Rates, item: Pass) -> float:
     runs = item.runs
     seconds = _turned(rates, item) if runs.turned + runs.again else 0.0
     away = [("start@near", runs.near + runs.far - runs.turned)]
-    key = rates.nearest["iterator", item.dtype] if runs.torn else None
-    seconds += rates.work[key].value if key is not None else 0.0
+    seconds += rates.unit("iterator", item.dtype) if runs.torn else 0.0
     if runs.starts > 1 and runs.length <= BUFFERED:
         torn = runs.torn - runs.turned
-        for name, count in (
-            ("start", torn * runs.starts),
-            ("long", torn * runs.starts * runs.length),
-        ):
-            key = rates.nearest[f"{name}@elementwise", item.dtype]
-            seconds += count * rates.work[key].value if key else 0.0
+        seconds += torn * runs.starts * rates.unit("start@elementwise", item.dtype)
+        seconds += torn * runs.starts * runs.length * rates.unit("long@elementwise", item.dtype)
     elif apart_of(rates, item) is not None:
         return seconds
     else:
         away = [("near", runs.near), ("far", runs.far - runs.turned)]
     for name, count in away:
-        key = rates.nearest[name, item.dtype] if count else None
-        seconds += count * runs.starts * runs.length * rates.work[key].value if key else 0.0
+        seconds += count * runs.starts * runs.length * rates.unit(name, item.dtype)
     return seconds
 
 
@@ -365,16 +352,14 @@ def in_order(rates: Rates, graph: Graph, item: Pass) -> tuple[float, Pass]:
     rows = Runs(layout.size // max(length, 1), length, 0, 0)
     unit = _by_side(rates, "copied", item.dtype, runs.side) if runs.turned else None
     if unit is not None:
-        short = rates.nearest["short@copied", item.dtype]
-        each = rates.work[short].value if short is not None else 0.0
+        each = rates.unit("short@copied", item.dtype)
         return layout.size * unit + runs.starts * each, replace(item, runs=rows)
     nbytes = 2 * layout.nbytes
     memory = found[0].seconds_at(nbytes) - rates.floors["elementwise"]
     loops = _turned(rates, replace(item, runs=runs))
     away = runs.starts * runs.length * max(0, runs.near + runs.far - runs.turned)
-    near = rates.nearest["start@near", item.dtype]
     loops += runs.starts * rates.work[begin].value
-    loops += away * rates.work[near].value if near is not None else 0.0
+    loops += away * rates.unit("start@near", item.dtype)
     return max(memory, 0.0) + loops, replace(item, runs=rows)
 
 

@@ -82,9 +82,8 @@ def _short(graph: Graph, uses: Uses, region: Region) -> bool:
     """Tell whether a region only reduces the last axis, which is short, for others."""
     if region.kind is not GroupKind.REDUCE or not uses.live.isdisjoint(region.outputs):
         return False
-    first = len(graph.inputs)
     for number in region.members:
-        node = graph.nodes[number - first]
+        node = graph.made_by[number]
         if node.op.kind is Kind.REDUCTION:
             over = graph.layouts[node.operands[0]]
             last = over.ndim - 1
@@ -92,7 +91,7 @@ def _short(graph: Graph, uses: Uses, region: Region) -> bool:
                 return False
             if not 2 <= over.shape[last] <= _MOST or node.layout.ndim != last:
                 return False
-    read = {o for m in region.members for o in graph.nodes[m - first].operands}
+    read = {o for m in region.members for o in graph.made_by[m].operands}
     return not any(uses.base[o] in uses.written for o in read)
 
 
@@ -115,8 +114,7 @@ def _fits(graph: Graph, uses: Uses, whole: Region, inner: Region) -> bool:
     between = sum(graph.layouts[number].nbytes for number in inner.outputs)
     if between <= _CACHED_BYTES and not _side_by_side(group):
         return False
-    first = len(graph.inputs)
-    reduction = next(m for m in inner.members if graph.nodes[m - first].op.kind is Kind.REDUCTION)
-    copies = graph.layouts[graph.nodes[reduction - first].operands[0]].shape[-1]
+    reduction = next(m for m in inner.members if graph.made_by[m].op.kind is Kind.REDUCTION)
+    copies = graph.layouts[graph.made_by[reduction].operands[0]].shape[-1]
     weight = weight_of(graph, whole.members) + (copies - 1) * weight_of(graph, inner.members)
     return weight <= KERNEL_NODES and group.form.flat is not None

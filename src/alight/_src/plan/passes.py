@@ -12,13 +12,7 @@ from alight._src.ir.group import Group
 from alight._src.ir.op import dtype_name, width_in_bits
 from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK, LANES
-from alight._src.plan.access_pattern import (
-    LINE_BYTES,
-    Runs,
-    between_bytes,
-    runs_of,
-    touched_bytes,
-)
+from alight._src.plan.access_pattern import LINE_BYTES, Runs, between_bytes, runs_of, touched_bytes
 from alight._src.plan.workload import (
     contraction_flops,
     is_contraction,

@@ -15,14 +15,7 @@ from alight._src.ir.op import Kind, dtype_name
 from alight._src.ir.rewrite import Rewritten, rewrite
 from alight._src.plan.block import passing
 from alight._src.plan.buffer_reuse import reusing
-from alight._src.plan.choose import (
-    Choice,
-    choose,
-    group_key,
-    operation,
-    ruled_out,
-    wanted,
-)
+from alight._src.plan.choose import Choice, choose, group_key, operation, ruled_out, wanted
 from alight._src.plan.fuse import KERNEL_NODES, Region, fuse, group_of, halves, prune
 from alight._src.plan.fusion_gate import Gated, gated
 from alight._src.plan.nested_fusion import nested_regions
@@ -333,8 +326,7 @@ def _finished(
     skipping = [
         step
         for step in steps
-        if isinstance(step, WriteStep)
-        and graph.nodes[step.target - len(graph.inputs)].operands[0] != step.old
+        if isinstance(step, WriteStep) and graph.made_by[step.target].operands[0] != step.old
     ]
     last = _last(graph, uses, steps, touched)
     steps = reusing(graph, uses.base[: len(graph.inputs)], facts.windows, steps, last)
@@ -391,8 +383,7 @@ def _dead(last: Sequence[int], end: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _decision(group: Group, choice: Choice) -> Decision:
-    graph = group.graph
-    layouts = [*graph.inputs, *(graph.layouts[number] for number in graph.outputs)]
+    graph, layouts = group.graph, group.graph.operand_layouts
     work = workload(group)
     return Decision(
         operation=operation(group),

@@ -79,7 +79,7 @@ def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) ->
         views[step.target] = base, before + step.offset
         # what rewriting has merged may stand for any of the windows that this is one of
         offsets, offset, number = set(), 0, step.target
-        while (one := _node(graph, number)) is not None and one.op.kind is Kind.VIEW:
+        while (one := graph.made_by.get(number)) is not None and one.op.kind is Kind.VIEW:
             offset += one.attr("offset", 0)
             offsets.add(offset)
             number = one.operands[0]
@@ -88,7 +88,7 @@ def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) ->
             yield f"%{step.target} is {step.layout!r} {before + step.offset} bytes into %{base}"
         return
     windows, number = set(), step.target
-    while (one := _node(graph, number)) is not None:
+    while (one := graph.made_by.get(number)) is not None:
         if one.op.kind is Kind.WRITE:
             windows.add((one.attr("layout"), one.attr("offset", 0)))
         elif one.op.kind is not Kind.ELEMENTWISE and not _all_of(graph, one):
@@ -102,8 +102,3 @@ def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) ->
 def _all_of(graph: Graph, one: Node) -> bool:
     """Tell whether a node is a view of each byte of its operand."""
     return one.op.kind is Kind.VIEW and one.layout.nbytes == graph.layouts[one.operands[0]].nbytes
-
-
-def _node(graph: Graph, number: int) -> Node | None:
-    """Return the node of a value, None for an input."""
-    return None if number < len(graph.inputs) else graph.nodes[number - len(graph.inputs)]

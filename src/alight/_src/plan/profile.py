@@ -122,6 +122,12 @@ class Rates:
         object.__setattr__(self, "some", Once(some))
         object.__setattr__(self, "floors", Once(floor))
 
+    def unit(self, name: str, dtype: str) -> float:
+        """Return the seconds of that work in the dtype, or in the nearest in which it was measured;
+        none where it was not."""
+        key = self.nearest[name, dtype]
+        return self.work[key].value if key is not None else 0.0
+
     def to_dict(self) -> dict[str, Any]:
         """Return the rates as a document."""
         return {

@@ -132,8 +132,7 @@ def _reduced_seconds(rates: Rates, graph: Graph, node: Node, seconds: float) -> 
     registers and less to do while it waits."""
     dtype = loop_dtype(graph, node)
     if not node.op.special:
-        key = rates.nearest["flop@reduced", dtype]
-        return max(seconds, rates.work[key].value) if key is not None else seconds
+        return max(seconds, rates.unit("flop@reduced", dtype))
     own = rates.work.get(f"{node.op.name}@reduced/{dtype}")
     if own is not None:
         return own.value

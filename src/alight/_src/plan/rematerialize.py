@@ -68,14 +68,13 @@ class _Recomputing:
         self.uses = uses
         self.estimate = estimate
         self.merged = merged
-        self.first = first = len(graph.inputs)
         self.wholes: dict[int, Region] = {}
         self.changed = False
         self.readers: dict[int, list[Region]] = {}
         self.reads: dict[int, set[int]] = {}
         for region in regions:
             within = set(region.members)
-            own = {o for m in region.members for o in graph.nodes[m - first].operands} - within
+            own = {o for m in region.members for o in graph.made_by[m].operands} - within
             self.reads[id(region)] = own
             for operand in own:
                 self.readers.setdefault(operand, []).append(region)
@@ -147,7 +146,7 @@ class _Recomputing:
         graph = self.graph
         saved = graph.layouts[value].nbytes * (len(apart) + (not stored))
         saved -= sum(graph.layouts[leaf].nbytes for _, new in apart for leaf in new)
-        flops = sum(graph.nodes[m - self.first].op.flops for m in nodes) * len(apart)
+        flops = sum(graph.made_by[m].op.flops for m in nodes) * len(apart)
         return saved * FLOPS_PER_BYTE > flops * graph.layouts[value].size
 
     def gain(
@@ -192,18 +191,18 @@ class _Recomputing:
     def made(self, whole: Region, members: Iterable[int], outputs: set[int]) -> Region | None:
         """Return a whole with those of these members that such outputs need; None where these are
         none."""
-        nodes, wanted, inside = self.graph.nodes, set(outputs), []
+        made_by, wanted, inside = self.graph.made_by, set(outputs), []
         for number in sorted(members, reverse=True):
             if number in wanted:
                 inside.append(number)
-                wanted.update(nodes[number - self.first].operands)
+                wanted.update(made_by[number].operands)
         if not inside:
             return None
         inside.reverse()
         kind = whole.kind
         if kind is GroupKind.ROWWISE:
-            reductions = {m for m in inside if nodes[m - self.first].op.kind is Kind.REDUCTION}
-            if not any(reductions.intersection(nodes[m - self.first].operands) for m in inside):
+            reductions = {m for m in inside if made_by[m].op.kind is Kind.REDUCTION}
+            if not any(reductions.intersection(made_by[m].operands) for m in inside):
                 kind = GroupKind.REDUCE if reductions else GroupKind.LOOP
         return Region(kind, whole.key, whole.stage, inside, whole.owned, sorted(outputs))
 
@@ -226,7 +225,7 @@ def _same(graph: Graph, region: Region, shape: tuple[int, ...], value: int) -> b
     """Tell whether a region goes over this shape and reads a value where it is made."""
     if region.kind is GroupKind.LIBRARY or over(graph, region.members[-1]) != shape:
         return False
-    nodes = [graph.nodes[m - len(graph.inputs)] for m in region.members]
+    nodes = [graph.made_by[m] for m in region.members]
     return not any([n.op.kind is Kind.MOVEMENT and value in n.operands for n in nodes])
 
 
@@ -235,18 +234,17 @@ def _cone(
 ) -> tuple[set[int], set[int]] | None:
     """Return the nodes over a shape that compute a value again and the values they start from; None
     if dear."""
-    first = len(graph.inputs)
     within = {
         m
         for m in whole.members
         if graph.layouts[m].shape == shape
-        and graph.nodes[m - first].op.kind not in (Kind.REDUCTION, Kind.SCAN)
+        and graph.made_by[m].op.kind not in (Kind.REDUCTION, Kind.SCAN)
     }
     nodes = {value}
     leaves: set[int] = set()
     ready = [value]
     while ready:
-        node = graph.nodes[ready.pop() - first]
+        node = graph.made_by[ready.pop()]
         if node.op.special or node.op.kind is Kind.MOVEMENT or len(nodes) > KERNEL_NODES:
             return None
         for operand in node.operands:

@@ -37,10 +37,9 @@ def row_column_regions(
 
 def _reduced(graph: Graph, region: Region) -> int | None:
     """Return the value that a region reduces as it is, and does nothing else."""
-    first = len(graph.inputs)
     if region.kind is not GroupKind.REDUCE:
         return None
-    nodes = [graph.nodes[m - first] for m in region.members]
+    nodes = [graph.made_by[m] for m in region.members]
     read = {node.operands for node in nodes}
     if any(node.op.kind is not Kind.REDUCTION for node in nodes) or len(read) != 1:
         return None

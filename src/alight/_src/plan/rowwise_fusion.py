@@ -35,9 +35,8 @@ def by_rows(
     run. Only regions whose key is in ``generated`` can, and such as whoever they are placed on
     ``runs``; those whose key is in ``cut`` share long rows among threads where these are reduced
     and no more."""
-    first = len(graph.inputs)
     for region in regions:
-        scan = graph.nodes[region.members[0] - first].op.kind is Kind.SCAN
+        scan = graph.made_by[region.members[0]].op.kind is Kind.SCAN
         if scan and region.key in generated:
             region.kind = GroupKind.SCAN
     if len(regions) < 2 or not any(r.kind in _LED for r in regions):
@@ -57,10 +56,9 @@ _LED = (GroupKind.REDUCE, GroupKind.SCAN)
 
 def _rows(graph: Graph, region: Region) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the shape that a region's reductions go over, and their axes."""
-    first = len(graph.inputs)
     for number in region.members:
         if number in graph.axes:
-            return graph.layouts[graph.nodes[number - first].operands[0]].shape, graph.axes[number]
+            return graph.layouts[graph.made_by[number].operands[0]].shape, graph.axes[number]
     return graph.layouts[region.members[-1]].shape, ()
 
 
@@ -86,7 +84,6 @@ class _Clusters:
         self.cut = cut
         self.uses = uses
         self.regions = regions
-        self.first = len(graph.inputs)
         maker = {v: i for i, region in enumerate(regions) for v in region.owned}
         self.count = len(regions)
         members = [region.members for region in regions]
@@ -116,8 +113,8 @@ class _Clusters:
 
     def reads(self, numbers: Iterable[int]) -> set[int]:
         """Return what some nodes read, one another apart."""
-        nodes = self.graph.nodes
-        found = {o for n in numbers for o in nodes[n - self.first].operands}
+        made_by = self.graph.made_by
+        found = {o for n in numbers for o in made_by[n].operands}
         return found.difference(numbers)
 
     def grow(self, index: int, runs: Callable[[Region], bool]) -> None:
@@ -173,7 +170,7 @@ class _Clusters:
             readers = {c for m in region.members for c in self.uses.consumers[m]}
             new |= cluster.members & readers
         for number in new:
-            node = graph.nodes[number - self.first]
+            node = graph.made_by[number]
             if node.op.kind is Kind.ELEMENTWISE:
                 own = node.layout.shape
                 if own != shape and not one_per_row(own, shape, axes):
@@ -200,7 +197,7 @@ class _Clusters:
         what was reduced."""
         after: set[int] = set()
         for number in sorted(members):
-            node = self.graph.nodes[number - self.first]
+            node = self.graph.made_by[number]
             late = not after.isdisjoint(node.operands)
             if node.op.kind is Kind.REDUCTION:
                 if late:
@@ -216,15 +213,15 @@ class _Clusters:
         """Tell whether a reduction reads another's result, which looks like a row where rows have
         one element."""
         reductions = members & self.graph.axes.keys()
-        nodes = self.graph.nodes
-        return any(not reductions.isdisjoint(nodes[m - self.first].operands) for m in reductions)
+        made_by = self.graph.made_by
+        return any(not reductions.isdisjoint(made_by[m].operands) for m in reductions)
 
     def bare(self, number: int) -> bool:
         """Tell whether a node is a reduction that leaves its axes out."""
         graph = self.graph
         if number not in graph.axes:
             return False
-        operand = graph.nodes[number - self.first].operands[0]
+        operand = graph.made_by[number].operands[0]
         return graph.layouts[number].ndim < graph.layouts[operand].ndim
 
     def fits_scan(self, cluster: _Cluster, region: Region) -> bool:
@@ -241,7 +238,7 @@ class _Clusters:
 
     def axis(self, number: int) -> int | None:
         """Return the axis of a scan, None for what is none."""
-        node = self.graph.nodes[number - self.first]
+        node = self.graph.made_by[number]
         axis: int | None = node.attr("axis") if node.op.kind is Kind.SCAN else None
         return axis
 
@@ -255,7 +252,7 @@ class _Clusters:
         found: set[int] = set()
         ready = [number]
         while ready:
-            operands = members.intersection(self.graph.nodes[ready.pop() - self.first].operands)
+            operands = members.intersection(self.graph.made_by[ready.pop()].operands)
             ready += operands - found
             found |= operands
         return found

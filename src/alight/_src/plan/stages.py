@@ -61,7 +61,7 @@ def together(graph: Graph, uses: Uses, keys: Sequence[Hashable]) -> list[tuple[i
 
 def over(graph: Graph, number: int) -> tuple[int, ...]:
     """Return the iteration shape of a node."""
-    node = graph.nodes[number - len(graph.inputs)]
+    node = graph.made_by[number]
     if node.op.kind is Kind.REDUCTION:
         return graph.layouts[node.operands[0]].shape
     return node.layout.shape
@@ -128,18 +128,18 @@ def _settle(
 ) -> None:
     """Move to a later stage what only that stage reads, where no more bytes cross than before."""
     first = len(graph.inputs)
-    nodes = graph.nodes
+    made_by = graph.made_by
     blocks: dict[int, list[int]] = {}
     for write, readers in uses.before.items():
         for reader in readers:
             blocks.setdefault(reader, []).append(write)
 
     def crossing_bytes(value: int) -> int:
-        return nodes[value - first].layout.nbytes * (1 if value in uses.live else 2)
+        return made_by[value].layout.nbytes * (1 if value in uses.live else 2)
 
     for number in range(len(stages) - 1, first - 1, -1):
         consumers = uses.consumers[number]
-        node = nodes[number - first]
+        node = made_by[number]
         if not consumers:
             continue
         if node.op.kind is Kind.VIEW:
@@ -157,7 +157,7 @@ def _settle(
                 if o >= first
                 and classes[o] == own
                 and stages[o] == now
-                and nodes[o - first].op.kind is Kind.ELEMENTWISE
+                and made_by[o].op.kind is Kind.ELEMENTWISE
                 and (len(uses.consumers[o]) > 1 or o in uses.live)
             }
             if sum(map(crossing_bytes, torn)) <= crossing_bytes(number):
@@ -170,8 +170,7 @@ def _components(
     """Return the nodes that run together: of one class and stage, linked by a value or reading the
     same one."""
     first = len(graph.inputs)
-    nodes = graph.nodes
-    parent = list(range(first + len(nodes)))
+    parent = list(range(first + len(graph.nodes)))
 
     def root(number: int) -> int:
         while parent[number] != number:

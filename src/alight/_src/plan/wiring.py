@@ -51,15 +51,10 @@ class Wiring:
 
     def _is(self, number: int, node: Node, operands: Sequence[Sequence[int]]) -> bool:
         """Tell whether a value of the graph is a group's node with these operands."""
-        own = self._of(number)
+        own = self.graph.made_by.get(number)
         if own is None or own.op is not node.op or own.attrs != node.attrs:
             return False
         return all([o in some for o, some in zip(own.operands, operands, strict=True)])
-
-    def _of(self, number: int) -> Node | None:
-        """Return the node of a value of the rewritten graph, None for an input."""
-        first = len(self.graph.inputs)
-        return self.graph.nodes[number - first] if number >= first else None
 
     def _called(self, local: int, step: LaunchStep) -> int:
         count = len(step.inputs)
@@ -69,7 +64,7 @@ class Wiring:
         places = [self.named[number] for number in operands]
         kind = Kind.VIEW if isinstance(step, ViewStep) else Kind.WRITE
         for number in self.named[step.target]:
-            node = self._of(number)
+            node = self.graph.made_by.get(number)
             if node is None or node.op.kind is not kind or node.attr("offset", 0) != step.offset:
                 continue
             layout = node.layout if kind is Kind.VIEW else node.attr("layout")

@@ -28,7 +28,7 @@ class Workload:
     """Counted work. Bytes are unique: an input read twice, or broadcast, counts once.
 
     ``elements`` is the iteration space; ``counts`` says how often the body of each node runs.
-    ``host_output_bytes`` and ``sync_points`` say what the host waits for at the end. ``dtypes`` are
+    ``host_output_bytes`` is what the host waits for at the end. ``dtypes`` are
     those of all values, inputs included.
     """
 
@@ -37,7 +37,6 @@ class Workload:
     bytes_read: int
     bytes_written: int
     launches: int
-    sync_points: int
     host_output_bytes: int
     elements: int
     dtypes: tuple[str, ...]
@@ -210,7 +209,6 @@ def workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
         bytes_read=sum(touched_bytes(graph.inputs[i]) for i in inputs),
         bytes_written=sum(graph.layouts[i].nbytes for i in outputs),
         launches=1,
-        sync_points=1 if host_output_bytes else 0,
         host_output_bytes=host_output_bytes,
         elements=elements,
         dtypes=tuple(sorted(dtypes)),

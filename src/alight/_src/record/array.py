@@ -28,10 +28,9 @@ from alight._src.record.reported_class import class_told
 from alight._src.record.tracebacks import public
 from alight._src.record.ufunc_calls import FUNCTIONS, LATE, exit_to_numpy
 from alight._src.run import residency
-from alight._src.run.evaluate import enough
 from alight._src.run.evaluate import evaluate as evaluate_values
+from alight._src.run.recording_limits import enough
 
-Arrayish = Any
 _Number = TypeVar("_Number")
 
 # What Python's own messages call the class.

@@ -41,7 +41,7 @@ def asarray(item: Any, dtype: Any = None, order: Any = None, *, copy: bool | Non
     does not compute with (object, string, datetime, structured, longdouble) give plain ndarrays.
     """
     if isinstance(item, ArrayBase):
-        if getattr(type(item), "immutable", False):
+        if storage_io.is_scalar(item):
             item = array_of(storage_io.read(item))  # of a scalar NumPy makes an array
         if dtype is None and order in (None, "K", "A") and not copy:
             return item

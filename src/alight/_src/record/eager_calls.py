@@ -93,7 +93,7 @@ def called(
     except PlanError:
         raise
     except failures() as error:
-        LOG.fallback(f"{name} on {where.id}:library", f"{type(error).__name__}: {error}", site())
+        LOG.fallback(f"{name} on {where.id}:library", error, site())
     return NotImplemented
 
 

@@ -12,16 +12,7 @@ from types import MethodDescriptorType
 from typing import Any
 from weakref import WeakSet
 
-from alight._core import (
-    ArrayBase,
-    Storage,
-    Value,
-    View,
-    floor,
-    fresh_array,
-    hooks,
-    layout_of,
-)
+from alight._core import ArrayBase, Storage, Value, View, floor, fresh_array, hooks, layout_of
 from alight._src.base.classes import classes_of, is_among
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
@@ -38,7 +29,7 @@ from alight._src.record.pending import (
     shape_of,
     site,
 )
-from alight._src.record.storage_io import at_once, check_writeable, host, layout, opened
+from alight._src.record.storage_io import at_once, check_writeable, host, is_scalar, layout, opened
 
 _CONTAINERS = (tuple, list, dict)
 # A function that returns one of a list's arrays is given few of them; longer lists are data.
@@ -113,7 +104,7 @@ def array_of(value: Value) -> Any:
 
 def stands_for_scalar(array: ArrayBase) -> bool:
     """Tell whether an Array is what NumPy has a scalar for, as where alight is the namespace."""
-    return getattr(type(array), "immutable", False) or (
+    return is_scalar(array) or (
         layout(array).ndim == 0
         and array.window is None
         and array.storage not in _of_no_axes
@@ -200,7 +191,7 @@ class Seen:
         be; a NumPy scalar for one of ours."""
         found = self.ours.get(id(array))
         if found is None:
-            if getattr(type(array), "immutable", False):
+            if is_scalar(array):
                 return array.now()  # type: ignore[attr-defined, no-any-return]  # NumPy's scalar
             ndarray = host(array)
             if array.window is not None and not array.window.writeable:

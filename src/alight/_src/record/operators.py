@@ -13,13 +13,13 @@ from alight._src.base.originals import np
 from alight._src.ir.op_table import OPS
 from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar, wrap
 from alight._src.record.pending import call_there, record_floor, shape_of
+from alight._src.record.reductions import reduce_call
 from alight._src.record.storage_io import check_writeable, host, layout
 from alight._src.record.ufunc_calls import (
     ACCUMULATES,
     FUNCTIONS,
     REDUCES,
     exit_to_numpy,
-    reduce_call,
     ufunc_call,
 )
 

@@ -36,6 +36,7 @@ from alight._src.ir.op_table import OPS, Kind, Op, loop_dtypes
 from alight._src.log.decisions import LOG
 from alight._src.record.result_strides import dense_like, result_strides
 from alight._src.run import evaluate
+from alight._src.run.recording_limits import enough
 
 VIEW = OPS["view"]
 WRITE = OPS["write"]
@@ -270,7 +271,7 @@ def pend_each(
     floor.count += len(results)
     floor.pending = min(floor.pending + sum([layout.size for _, layout in results]), sys.maxsize)
     if (floor.count >= floor.limit or floor.pending > floor.budget) and floor.due(*place):
-        evaluate.enough()
+        enough()
     if floor.traced and not floor.count % _LOOK_EVERY and (watch := evaluate.watch.by) is not None:
         watch.recorded()
     now = op.kind in _COMPUTING and recording_errstate() is None and collected()

@@ -1,31 +1,39 @@
-"""Recording reductions and scans."""
+"""Reductions and scans: calls of them in NumPy's own form, and how they are recorded."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from alight._core import Layout, Value, make_layout
+from alight._core import ArrayBase, Layout, Value, floor, make_layout, recording_errstate
 from alight._src.base.failures import failures
-from alight._src.base.originals import np
-from alight._src.fp_warnings.filters import warnings_suppressed
-from alight._src.ir.op_table import Kind, Op
+from alight._src.base.originals import ndarray_method, np
+from alight._src.fp_warnings.filters import collected, warnings_suppressed, when_to_warn
+from alight._src.ir.op_table import OPS, Kind, Op, Warns
+from alight._src.record.dead_operands import temporary
+from alight._src.record.numpy_fallback import exit_to_numpy, run_in_numpy
 from alight._src.record.pending import (
+    OUTRIGHT,
+    WEAK,
     as_key,
     call_there,
     concrete,
+    loses_imaginary,
+    manners,
     native,
     pend,
     record_floor,
     settled,
 )
 from alight._src.record.result_strides import result_strides
+from alight._src.record.storage_io import assign, layout, no_scalar
+from alight._src.record.ufunc_calls import at_once, make, operand, small
 from alight._src.run import evaluate
 
 _memo: dict[Any, Any] = {}
@@ -186,3 +194,124 @@ def _result_layout(
     layouts = (layout,) if mask is None else (layout, mask.layout)
     with warnings_suppressed() if few else nullcontext():
         return make_layout(dtype, shape, result_strides(run, layouts, shape, dtype.itemsize))
+
+
+@lru_cache(None)
+def numpy_function(name: str) -> Callable[..., Any]:
+    """Return NumPy's own function for a reduction or scan of the table."""
+    method, _, ufunc = name.partition("_")
+    if method in ("reduce", "accumulate"):
+        return getattr(getattr(np, ufunc), method)  # type: ignore[no-any-return]
+    return getattr(np, name)  # type: ignore[no-any-return]
+
+
+# Keywords of reductions that cannot hold arrays.
+_ATTRIBUTES = frozenset(("dtype", "keepdims", "ddof", "correction"))
+
+
+def reduce_call(
+    name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, Any], named: bool = False
+) -> Any:
+    """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave.
+    ``named``: its caller was itself given keywords."""
+    recorded = None
+    if out is not None and manners.scalar is not None:
+        out = no_scalar(out)
+    function = numpy_function(name)
+    if isinstance(array, ArrayBase) and "correction" not in kwargs:
+        # It does without the function's checks, and warns of what is empty at its caller's line.
+        function = ndarray_method(name, function)
+    if out is None and kwargs.keys() <= _ATTRIBUTES:
+        found = at_once(function, (array,), {"axis": axis, **kwargs})
+        if found is not NotImplemented:
+            return found
+    if small((array, out, kwargs.get("where"))):
+        keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
+        return run_in_numpy(function, (array,), keywords)
+    records = OPS[name].warns is not Warns.IN_WORDS
+    if recording_errstate() is not None:
+        records = records or when_to_warn() == "later"
+    else:
+        records = records and "where" not in kwargs and collected()
+    if records and (out is None or isinstance(out, ArrayBase)):
+        try:
+            recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
+        except failures():
+            if out is None:
+                raise
+            # its dtype may make a call right that is wrong without
+    if recorded is None:
+        keywords = {"axis": axis, **kwargs}
+        if out is not None:
+            keywords["out"] = out
+        empty = isinstance(array, ArrayBase) and not layout(array).size
+        if empty:
+            return run_in_numpy(function, (array,), keywords)
+        return exit_to_numpy(numpy_function(name), (array,), keywords)
+    if out is None:
+        # a body that was given up has had what it makes for scalars since this call began
+        once = floor.scalars and record_floor() != OUTRIGHT
+        dying = once and recorded.layout.ndim == 0 and temporary(array, named)
+        return make(recorded, array if dying else None)
+    lay = layout(out)
+    if (
+        # NumPy computes in the dtype of `out`, and rounds to it between a mean's steps.
+        lay.dtype != recorded.layout.dtype
+        or lay.dtype == np.float16
+        or lay.shape != recorded.layout.shape
+        or (out.window is not None and not out.window.writeable)
+    ):
+        return exit_to_numpy(numpy_function(name), (array,), {"axis": axis, "out": out, **kwargs})
+    assign(out, recorded)
+    return out
+
+
+def _negative_zero(item: Any) -> bool:
+    """Tell whether a scalar has a part that is -0.0: 0.0 as a key, and another start of a sum."""
+    if type(item) is complex:
+        return _negative_zero(item.real) or _negative_zero(item.imag)
+    return type(item) is float and item == 0 and math.copysign(1.0, item) < 0
+
+
+def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]) -> Value | None:
+    value = operand(array)
+    if not isinstance(value, Value):
+        return None
+    if isinstance(axis, np.integer):
+        axis = int(axis)
+    if not (axis is None or type(axis) in (int, tuple)):
+        return None
+    mask = None
+    attrs = {}
+    for key, item in kwargs.items():
+        if key == "where":
+            if item is True:
+                continue
+            mask = operand(item)
+            if not isinstance(mask, Value) or mask.layout.dtype != np.bool_:
+                return None
+        elif key == "dtype":
+            if item is None:
+                continue
+            attrs[key] = np.dtype(item)
+            if not native(attrs[key]) or loses_imaginary(value.layout.dtype, attrs[key]):
+                return None
+        elif key == "correction":
+            if "ddof" in kwargs or isinstance(item, ArrayBase):
+                return None
+            attrs["ddof"] = item
+        elif key == "keepdims":
+            if type(item) not in (bool, int):
+                return None
+            if item:
+                attrs[key] = True
+        elif key == "out":
+            return None
+        else:
+            if isinstance(item, np.generic):
+                item = item.item()
+            if type(item) not in WEAK or _negative_zero(item):
+                return None
+            # one NaN for all: others equal nothing, and plans are found by equal attributes
+            attrs[key] = math.nan if type(item) is float and item != item else item
+    return reduction(op, value, axis, attrs, mask)

@@ -52,21 +52,27 @@ def dense_strides(
     return tuple(strides)
 
 
-def _stand_in(layout: Layout) -> np.ndarray[Any, Any]:
-    """Return a small array of ones with the same order, signs and zeros of strides."""
-    lengths = [min(n, 2) for n in layout.shape]
+def lying_alike(
+    layout: Layout, lengths: Sequence[int], fill: Callable[..., np.ndarray[Any, Any]] = np.ones
+) -> np.ndarray[Any, Any]:
+    """Return an array of these lengths that lies in memory as a layout does: with the order and the
+    signs of its strides, and contiguous or not as it is."""
     order = sorted(range(layout.ndim), key=lambda i: -abs(layout.strides[i]))
-    flags = layout.probe.flags
-    apart = not flags.forc and layout.ndim > 0
-    base_shape = [lengths[i] for i in order]
-    if apart:  # contiguous operands take ways through NumPy that others do not
-        base_shape.append(2)
-    base = np.ones(base_shape, layout.dtype)
+    shape = [lengths[i] for i in order]
+    # contiguous operands take ways through NumPy that others do not
+    apart = layout.ndim > 0 and not layout.probe.flags.forc
+    base = fill([*shape, 2] if apart else shape, layout.dtype)
     array = (base[..., 0] if apart else base).transpose(np.argsort(order))
     if layout.ndim:
         array = array[tuple([slice(None, None, -1 if step < 0 else 1) for step in layout.strides])]
+    return array
+
+
+def _stand_in(layout: Layout) -> np.ndarray[Any, Any]:
+    """Return a small array of ones with the same order, signs and zeros of strides."""
+    array = lying_alike(layout, [min(n, 2) for n in layout.shape])
     still = [step == 0 and n > 1 for step, n in zip(layout.strides, layout.shape, strict=True)]
-    if any(still) or flags.forc:
+    if any(still) or layout.probe.flags.forc:
         # Axes of length one keep the strides they came with, translated where they name other axes.
         steps = [0 if s else step for s, step in zip(still, array.strides, strict=True)]
         for i, n in enumerate(layout.shape):

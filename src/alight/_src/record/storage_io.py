@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary, finalize, ref
 from alight import _core
 from alight._core import (
     ArrayBase,
-    Data,
     Layout,
     Storage,
     Turn,
@@ -48,6 +47,16 @@ def layout(array: ArrayBase) -> Layout:
     """Return an array's layout."""
     view = array.window
     return array.storage.value.layout if view is None else view.layout
+
+
+def is_scalar(item: Any) -> bool:
+    """Tell whether something stands for a NumPy scalar, as results without axes do in `jit`."""
+    return bool(getattr(type(item), "immutable", False))
+
+
+def no_scalar(out: Any) -> Any:
+    """Return what a call is to write into, NumPy's own scalars for ours: it refuses them."""
+    return out.now() if is_scalar(out) else out
 
 
 def host(array: ArrayBase) -> np.ndarray[Any, Any]:
@@ -385,7 +394,7 @@ def owned(cls: type[ArrayBase], array: np.ndarray[Any, Any]) -> Any:
 
 def view_of(array: ArrayBase, window: np.ndarray[Any, Any], probe: np.ndarray[Any, Any]) -> Any:
     """Return the view of an array that an expression on its probe turned out to be."""
-    if getattr(type(array), "immutable", False):
+    if is_scalar(array):
         # A view of a NumPy scalar is a new array: writing to it must not reach the scalar.
         apart = hooks.array.of(array.storage.value)
         apart.window = array.window
@@ -423,7 +432,6 @@ def apply_view(array: ArrayBase, expression: Any) -> Any:
 
 
 __all__ = [
-    "Data",
     "apply_view",
     "assign",
     "at_once",
@@ -431,10 +439,12 @@ __all__ = [
     "export",
     "host",
     "interface",
+    "is_scalar",
     "layout",
     "lent",
     "looked_at",
     "may_be_written",
+    "no_scalar",
     "opened",
     "owned",
     "read",

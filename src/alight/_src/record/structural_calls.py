@@ -26,7 +26,7 @@ from alight._src.record.pending import (
     pend,
     record_floor,
 )
-from alight._src.record.result_strides import dense_strides
+from alight._src.record.result_strides import dense_strides, lying_alike
 from alight._src.record.storage_io import assign, layout
 from alight._src.record.ufunc_calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
 
@@ -99,28 +99,22 @@ def _result_layout(
 
 def _stand_in(lay: Layout, lengths: Mapping[int, int]) -> np.ndarray[Any, Any] | None:
     """Return a small array of ones with the same order, signs and zeros of strides."""
-    order = sorted(range(lay.ndim), key=lambda i: -abs(lay.strides[i]))
-    shape = [lengths[lay.shape[i]] for i in order]
+    shape = [lengths[n] for n in lay.shape]
     if np.prod(shape, initial=1) > _STAND_IN_ELEMENTS:
         return None
-    apart = lay.ndim > 0 and not lay.probe.flags.forc
     # Zeros where they may be indices, ones where they may be divided by.
-    fill = np.zeros if lay.dtype.kind in "iu" else np.ones
-    base = fill([*shape, 2] if apart else shape, lay.dtype)
-    array = (base[..., 0] if apart else base).transpose(np.argsort(order))
-    if lay.ndim:
-        array = array[tuple([slice(None, None, -1 if s < 0 else 1) for s in lay.strides])]
+    array = lying_alike(lay, shape, np.zeros if lay.dtype.kind in "iu" else np.ones)
     if any([s == 0 and n > 1 for s, n in zip(lay.strides, lay.shape, strict=True)]):
         steps = [
             0 if s == 0 and n > 1 else step
             for s, n, step in zip(lay.strides, lay.shape, array.strides, strict=True)
         ]
         array = np.lib.stride_tricks.as_strided(array, array.shape, steps)
-    elif apart and 1 in lay.shape:
+    elif 1 in lay.shape and not lay.probe.flags.forc:
         # A copy in K order sorts axes of length one in among the others.
         steps = list(array.strides)
         step = lay.itemsize  # less than any other: elements are apart
-        for i in reversed(order):
+        for i in sorted(range(lay.ndim), key=lambda i: -abs(lay.strides[i]))[::-1]:
             if lay.shape[i] == 1:
                 steps[i] = step if lay.strides[i] else 0
             else:

@@ -10,11 +10,10 @@ from typing import Any
 from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
-from alight._src.base.originals import ndarray_method, np
+from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import categories_of
-from alight._src.fp_warnings.filters import collected, when_to_warn
-from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, Warns, op_of
-from alight._src.record.dead_operands import temporary
+from alight._src.fp_warnings.filters import collected
+from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, op_of
 from alight._src.record.numpy_fallback import (
     array_of,
     exit_to_numpy,
@@ -24,7 +23,6 @@ from alight._src.record.numpy_fallback import (
     wrapped,
 )
 from alight._src.record.pending import (
-    OUTRIGHT,
     WEAK,
     WHERE,
     at_hand_below,
@@ -41,8 +39,7 @@ from alight._src.record.pending import (
     resolve,
     shape_of,
 )
-from alight._src.record.reductions import reduction
-from alight._src.record.storage_io import assign, host, layout, read
+from alight._src.record.storage_io import assign, host, layout, no_scalar, read
 from alight._src.run import evaluate
 
 # NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
@@ -111,7 +108,7 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     op = UFUNCS.get(ufunc) or op_of(ufunc)  # a call less, where it is known
     out = kwargs.get("out")
     if out is not None and manners.scalar is not None:
-        out = tuple(map(_no_scalar, out)) if type(out) is tuple else _no_scalar(out)
+        out = tuple(map(no_scalar, out)) if type(out) is tuple else no_scalar(out)
         kwargs = {**kwargs, "out": out}
     where = kwargs.get("where", True)
     if op is None or op.kind is not Kind.ELEMENTWISE or len(inputs) != ufunc.nin:
@@ -167,11 +164,6 @@ def _loses(operands: Sequence[Any], dtypes: Sequence[np.dtype[Any]]) -> bool:
     """Tell whether a loop of these dtypes takes operands without their imaginary parts."""
     pairs = zip(operands, dtypes, strict=False)
     return any([isinstance(o, Value) and loses_imaginary(o.layout.dtype, d) for o, d in pairs])
-
-
-def _no_scalar(out: Any) -> Any:
-    """Return what a call is to write into, NumPy's own scalars for ours: it refuses them."""
-    return out.now() if getattr(type(out), "immutable", False) else out
 
 
 def operands_of(inputs: Sequence[Any]) -> list[Any] | None:
@@ -355,76 +347,6 @@ def _masked(mask: Value, item: Any, dtype: np.dtype[Any], calm: float) -> Value:
     return picked[0]
 
 
-@lru_cache(None)
-def numpy_function(name: str) -> Callable[..., Any]:
-    """Return NumPy's own function for a reduction or scan of the table."""
-    method, _, ufunc = name.partition("_")
-    if method in ("reduce", "accumulate"):
-        return getattr(getattr(np, ufunc), method)  # type: ignore[no-any-return]
-    return getattr(np, name)  # type: ignore[no-any-return]
-
-
-# Keywords of reductions that cannot hold arrays.
-_ATTRIBUTES = frozenset(("dtype", "keepdims", "ddof", "correction"))
-
-
-def reduce_call(
-    name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, Any], named: bool = False
-) -> Any:
-    """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave.
-    ``named``: its caller was itself given keywords."""
-    recorded = None
-    if out is not None and manners.scalar is not None:
-        out = _no_scalar(out)
-    function = numpy_function(name)
-    if isinstance(array, ArrayBase) and "correction" not in kwargs:
-        # It does without the function's checks, and warns of what is empty at its caller's line.
-        function = ndarray_method(name, function)
-    if out is None and kwargs.keys() <= _ATTRIBUTES:
-        found = at_once(function, (array,), {"axis": axis, **kwargs})
-        if found is not NotImplemented:
-            return found
-    if small((array, out, kwargs.get("where"))):
-        keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
-        return run_in_numpy(function, (array,), keywords)
-    records = OPS[name].warns is not Warns.IN_WORDS
-    if recording_errstate() is not None:
-        records = records or when_to_warn() == "later"
-    else:
-        records = records and "where" not in kwargs and collected()
-    if records and (out is None or isinstance(out, ArrayBase)):
-        try:
-            recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
-        except failures():
-            if out is None:
-                raise
-            # its dtype may make a call right that is wrong without
-    if recorded is None:
-        keywords = {"axis": axis, **kwargs}
-        if out is not None:
-            keywords["out"] = out
-        empty = isinstance(array, ArrayBase) and not layout(array).size
-        if empty:
-            return run_in_numpy(function, (array,), keywords)
-        return exit_to_numpy(numpy_function(name), (array,), keywords)
-    if out is None:
-        # a body that was given up has had what it makes for scalars since this call began
-        once = floor.scalars and record_floor() != OUTRIGHT
-        dying = once and recorded.layout.ndim == 0 and temporary(array, named)
-        return make(recorded, array if dying else None)
-    lay = layout(out)
-    if (
-        # NumPy computes in the dtype of `out`, and rounds to it between a mean's steps.
-        lay.dtype != recorded.layout.dtype
-        or lay.dtype == np.float16
-        or lay.shape != recorded.layout.shape
-        or (out.window is not None and not out.window.writeable)
-    ):
-        return exit_to_numpy(numpy_function(name), (array,), {"axis": axis, "out": out, **kwargs})
-    assign(out, recorded)
-    return out
-
-
 def given(**keywords: Any) -> dict[str, Any]:
     """Return the keywords that differ from what NumPy does without them."""
     return {
@@ -437,57 +359,6 @@ def given(**keywords: Any) -> dict[str, Any]:
     }
 
 
-def _negative_zero(item: Any) -> bool:
-    """Tell whether a scalar has a part that is -0.0: 0.0 as a key, and another start of a sum."""
-    if type(item) is complex:
-        return _negative_zero(item.real) or _negative_zero(item.imag)
-    return type(item) is float and item == 0 and math.copysign(1.0, item) < 0
-
-
-def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]) -> Value | None:
-    value = operand(array)
-    if not isinstance(value, Value):
-        return None
-    if isinstance(axis, np.integer):
-        axis = int(axis)
-    if not (axis is None or type(axis) in (int, tuple)):
-        return None
-    mask = None
-    attrs = {}
-    for key, item in kwargs.items():
-        if key == "where":
-            if item is True:
-                continue
-            mask = operand(item)
-            if not isinstance(mask, Value) or mask.layout.dtype != np.bool_:
-                return None
-        elif key == "dtype":
-            if item is None:
-                continue
-            attrs[key] = np.dtype(item)
-            if not native(attrs[key]) or loses_imaginary(value.layout.dtype, attrs[key]):
-                return None
-        elif key == "correction":
-            if "ddof" in kwargs or isinstance(item, ArrayBase):
-                return None
-            attrs["ddof"] = item
-        elif key == "keepdims":
-            if type(item) not in (bool, int):
-                return None
-            if item:
-                attrs[key] = True
-        elif key == "out":
-            return None
-        else:
-            if isinstance(item, np.generic):
-                item = item.item()
-            if type(item) not in WEAK or _negative_zero(item):
-                return None
-            # one NaN for all: others equal nothing, and plans are found by equal attributes
-            attrs[key] = math.nan if type(item) is float and item != item else item
-    return reduction(op, value, axis, attrs, mask)
-
-
 __all__ = [
     "FUNCTIONS",
     "LATE",
@@ -497,7 +368,6 @@ __all__ = [
     "make",
     "operand",
     "operands_of",
-    "reduce_call",
     "ufunc_call",
     "wrap",
     "wrapped",

@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
-from weakref import ref
 
 from alight._core import Data, Layout, Value, make_layout
 from alight._src.base.originals import np
@@ -30,6 +28,7 @@ from alight._src.plan.contents import HOST_ARENA, Contents, Mark, Operand, Place
 from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep, WriteStep
 from alight._src.run import execute
 from alight._src.run.memory_holders import thread_of
+from alight._src.run.memory_map import MemoryMap, is_host
 from alight._src.run.prepared_step import ready_of
 from alight._src.run.watched_backends import following, watch
 from alight.backends import base
@@ -51,29 +50,11 @@ def prove(plan: Plan, graph: Graph, bases: Sequence[int]) -> None:
     check_plan(plan, graph, bases)
 
 
-@dataclass
-class _Piece:
-    """Host memory that values lie in at the start: where, and what it holds."""
-
-    arena: Hashable
-    low: int
-    high: int
-
-    @property
-    def held(self) -> Hashable:
-        return "memory", self.arena, self.low
-
-    def meets(self, low: int, high: int) -> bool:
-        """Tell whether some of these bytes are in it."""
-        return low < self.high and self.low < high
-
-
 class CheckedExecution(execute.Execution):
     """One run of a plan, followed."""
 
     __slots__ = (
-        *("_arenas", "_constants", "_homes", "_indices", "_landed", "_leaves", "_marks", "_now"),
-        *("_leased", "_looking", "_turn", "_written"),
+        *("_indices", "_landed", "_looking", "_map", "_marks", "_now", "_turn", "_written"),
         *("fault", "memory", "thread", "within"),
     )
 
@@ -85,96 +66,23 @@ class CheckedExecution(execute.Execution):
         self.thread = threading.get_ident()
         self.within = False
         self._marks: dict[int, Mark] = {}  # of submissions, by the ids of their events
-        self._leaves: list[tuple[int, ref[Value]]] = []
-        self._constants: dict[int, Hashable] = {}  # by address
-        self._homes: dict[int, int] = {}  # the ids of what inputs lie in, whole
-        # Of memory that is not all of its bytes, or another thread's, by id and address.
-        self._arenas: dict[tuple[int, int], Hashable] = {}
+        self._map = MemoryMap(self.memory, self.thread)
         self._now: LaunchStep | WriteStep | None = None  # who has backends do what they do
         self._indices = {id(step): index for index, step in enumerate(plan.steps)}
         self._turn = 0  # the step at work
-        self._leased: dict[int, Place] = {}  # by the input that is the first of its versions
         self._looking = False
         self._landed: list[int] = []  # where downloads of the step have come to
         self._written: Sequence[tuple[Place, ...]] = ()
         for backend in made():
             watch(backend)
-        self._follow(self._given)
-
-    # -- what is there at the start ---------------------------------------------------------------
-    def _given(self) -> None:
-        """Note where the values lie that are there already: arrays that overlap are one piece of
-        memory.
-
-        What another thread's call has leased is seen as that thread alone would see it: which of
-        two threads' values is read in bytes that one of them writes meanwhile is left open, as it
-        is where NumPy runs both. What is written there is looked at where it is done.
-        """
-        memory = self.memory
-        found: dict[int, tuple[Data, list[tuple[int, Value]]]] = {}
-        for number, value in enumerate(self.values):
-            if value is not None and value.op is None and value.data is not None:
-                found.setdefault(id(value.data), (value.data, []))[1].append((number, value))
-        here = sorted(
-            (not _is_whole(data), data.address, data.address + data.nbytes, key)
-            for key, (data, _) in found.items()
-            if data.array is not None and data.nbytes
-        )
-        pieces: list[_Piece] = []
-        lies: dict[int, _Piece] = {}
-        for parts, low, high, key in here:
-            thread = thread_of(found[key][0])
-            other = thread is not None and thread != self.thread
-            arena: Hashable = ("thread", thread) if other else HOST_ARENA
-            piece = next((p for p in pieces if p.arena == arena and p.meets(low, high)), None)
-            if piece is None:
-                pieces.append(piece := _Piece(arena, low, high))
-            elif parts:
-                arena = self._arenas[key, low] = "apart", (key, low)
-                memory.add(arena, low, high, "a part of memory given", ("bytes", key))
-                continue
-            if other:
-                self._arenas[key, low] = arena
-            piece.high = max(piece.high, high)
-            lies[key] = piece
-        for piece in pieces:
-            memory.name(piece.held, "what was there before")
-            memory.add(piece.arena, piece.low, piece.high, "memory given", piece.held)
-        for key, (data, users) in found.items():
-            own = "bytes", key
-            memory.name(own, "what was there before")
-            if key in lies:
-                memory.view(own, lies[key].held, data.address - lies[key].low)
-            self._copies(data, own)
-            for number, value in users:
-                if value.layout is data.layout and not value.offset:
-                    self._homes[number] = key
-                    if thread_of(data) is not None:
-                        arena, start = self._lies("host", data)
-                        self._leased[number] = Place(arena, start, data.layout)
-                memory.name(number, f"%{number}")
-                memory.view(number, own, value.offset)
-                self._leaves.append((number, ref(value)))
-
-    def _copies(self, data: Data, own: Hashable) -> None:
-        for space, buffer in (data.remote or {}).items():
-            arena, _ = self._lies(space, buffer)
-            self.memory.add(arena, 0, data.nbytes, f"the copy on {space}", own)
+        self._follow(self._map.begin, values)
 
     def _know(self, number: int) -> None:
         """Note where a constant lies."""
         value = self.values[number]
         if value is None or value.op is not None or value.data is not None:
             return
-        data = execute.constant(value)
-        if data.address in self._constants:
-            self.memory.view(number, self._constants[data.address], 0)
-            return
-        own = self._constants[data.address] = "constant", number
-        low = data.address
-        self.memory.add(HOST_ARENA, low, low + data.nbytes, "a constant", own)
-        self._copies(data, own)
-        self.memory.view(number, own, 0)
+        self._map.add_constant(number, execute.constant(value))
 
     # -- the run ----------------------------------------------------------------------------------
     def run(self) -> None:
@@ -201,7 +109,7 @@ class CheckedExecution(execute.Execution):
         memory.host()
         memory.step = f"broken off {memory.step}"
         unsure: set[int] = set()
-        written: dict[int, list[int]] = {number: [number] for number in self._leased}
+        written: dict[int, list[int]] = {number: [number] for number in self._map.leased}
         at_work = -1
         if self._turn < len(steps):
             step = steps[self._turn]
@@ -234,7 +142,7 @@ class CheckedExecution(execute.Execution):
 
     def _held(self, number: int, versions: Sequence[int]) -> int:
         """Return which of these versions leased memory holds."""
-        place = self._leased[number]
+        place = self._map.leased[number]
         for version in reversed(versions):
             if self.memory.has_value(version, place):
                 return version
@@ -249,10 +157,10 @@ class CheckedExecution(execute.Execution):
 
     def _kept(self, unsure: Collection[int]) -> None:
         """Look whether what others still hold is as it was."""
-        for number, reference in self._leaves:
+        for number, reference in self._map.leaves:
             value = reference()
             if value is not None and value.data is not None and number not in unsure:
-                for place in self._holders(value.data, value.offset, value.layout):
+                for place in self._map.holders(value.data, value.offset, value.layout):
                     self.memory.holds(number, place)
 
     def _follow(self, look: Callable[..., None], *args: Any) -> None:
@@ -275,35 +183,17 @@ class CheckedExecution(execute.Execution):
             self._follow(self.memory.view, step.target, step.source, step.offset)
             self._follow(self._whole, step.target)
 
-    def _lies(self, space: str, buffer: Any) -> tuple[Hashable, int]:
-        """Return the arena of a buffer, and where in it that begins."""
-        if isinstance(buffer, Data):
-            key = id(buffer), buffer.address
-            return self._arenas.get(key, HOST_ARENA), key[1]
-        return (space, id(buffer)), 0
-
-    def _holders(self, data: Data, offset: int, layout: Layout) -> tuple[Place, ...]:
-        """Return where the copies of an array lie."""
-        found = [
-            Place(self._lies(space, buffer)[0], offset, layout)
-            for space, buffer in (data.remote or {}).items()
-        ]
-        if data.array is not None:
-            arena, start = self._lies("host", data)
-            found.append(Place(arena, start + offset, layout))
-        return tuple(found)
-
     def _places(self, number: int) -> tuple[Place, ...]:
         """Return where copies of a value lie; nowhere if it is not there."""
         place = self.places.get(number)
         if place is not None:
-            return self._holders(*place)
+            return self._map.holders(*place)
         value = self.values[number]
         if value is None or value.op is not None:
             return ()
         if value.data is None:
-            return self._holders(execute.constant(value), 0, value.layout)
-        return self._holders(value.data, value.offset, value.layout)
+            return self._map.holders(execute.constant(value), 0, value.layout)
+        return self._map.holders(value.data, value.offset, value.layout)
 
     def _whole(self, number: int) -> None:
         """Look whether all copies of a value hold it."""
@@ -334,14 +224,14 @@ class CheckedExecution(execute.Execution):
             Operand(number, place, read_once(step.group, step.implementation, position))
             for position, (number, places) in enumerate(zip(step.inputs, given, strict=True))
             for place in places
-            if _is_host(place.arena)
+            if is_host(place.arena)
         ]
         taken = [(p.bytes.low, p.bytes.high) for _, p, _ in operands]
         results: list[tuple[Hashable, Place]] = []
         for number in step.outputs:
             for place in self._places(number):
                 low, high = place.start, place.start + place.layout.nbytes
-                if not _is_host(place.arena):
+                if not is_host(place.arena):
                     if not memory.knows(place.arena):  # the backend was not watched: it is foreign
                         memory.add(place.arena, low, high, f"the memory of %{number}", number)
                     memory.holds(number, place)
@@ -390,7 +280,7 @@ class CheckedExecution(execute.Execution):
         memory = self.memory
         memory.update(step.target, step.old, step.layout, step.offset, step.value, taken)
         for place in self._places(step.target):
-            if _is_host(place.arena) and not later:
+            if is_host(place.arena) and not later:
                 self._copied(step, place)
                 window = Place(place.arena, place.start + step.offset, step.layout)
                 memory.write(step.value, window, taken)
@@ -401,7 +291,7 @@ class CheckedExecution(execute.Execution):
         ((*old,),) = self._written
         if place in old:
             data = self.places[step.target][0]
-            if thread_of(data) is not None and self._homes.get(step.home) != id(data):
+            if thread_of(data) is not None and self._map.homes.get(step.home) != id(data):
                 self.memory.refuse(
                     f"writes into leased memory what is no version of it that the program wrote "
                     f"there (its home is %{step.home})",
@@ -424,14 +314,14 @@ class CheckedExecution(execute.Execution):
         assert isinstance(write, WriteStep)
         for number in step.inputs:
             self._know(number)
-        arena, start = self._lies("host", data)
+        arena, start = self._map.lies("host", data)
         start += window.offset
         self._copied(write, Place(arena, start - write.offset, self._layout(write)))
         operands = [
             Operand(number, place, read_once(step.group, step.implementation, position))
             for position, (number, where) in enumerate(zip(step.inputs, later.places, strict=True))
-            for place in self._holders(*where)
-            if _is_host(place.arena)
+            for place in self._map.holders(*where)
+            if is_host(place.arena)
         ]
         place = Place(arena, start, window.layout)
         self.memory.launch(operands, [(write.value, place)])
@@ -456,7 +346,7 @@ class CheckedExecution(execute.Execution):
                 made = [buffers.pop(0) if one is None else None for one in command.outputs]
                 self._follow(self._run, where, command, made)
             elif isinstance(command, base.Fill):
-                arena, start = self._lies(where.space, command.target)
+                arena, start = self._map.lies(where.space, command.target)
                 self._follow(self.memory.fill, Place(arena, start, _bytes(command.nbytes)))
         self.memory.host()
 
@@ -466,15 +356,15 @@ class CheckedExecution(execute.Execution):
 
     def allocated(self, where: Device, buffer: Any) -> None:
         """Note that memory is new."""
-        arena, start = self._lies(where.space, buffer)
+        arena, start = self._map.lies(where.space, buffer)
         self.memory.drop(arena, start, start + buffer.nbytes)
 
     def _copy(self, copy: base.Copy) -> None:
         memory = self.memory
         if not copy.nbytes:
             return
-        source, start = self._lies(copy.source_space, copy.source)
-        target, to = self._lies(copy.target_space, copy.target)
+        source, start = self._map.lies(copy.source_space, copy.source)
+        target, to = self._map.lies(copy.target_space, copy.target)
         if not memory.has(target, to, to + copy.nbytes):
             high = to + (copy.nbytes if target == HOST_ARENA else copy.target.nbytes)
             memory.add(target, to, high, f"memory of {copy.target_space}")
@@ -514,7 +404,7 @@ class CheckedExecution(execute.Execution):
         for position, (number, local) in enumerate(zip(step.outputs, inner.outputs, strict=True)):
             layout, output = inner.layouts[local], launch.outputs[position]
             if output is None:
-                arena, _ = self._lies(where.space, made[position])
+                arena, _ = self._map.lies(where.space, made[position])
                 memory.add(arena, 0, layout.nbytes, f"the memory of %{number}")
                 results.append((number, Place(arena, 0, layout)))
                 continue
@@ -535,24 +425,12 @@ class CheckedExecution(execute.Execution):
         return value
 
     def _at(self, where: Device, operand: base.Operand) -> Place:
-        arena, start = self._lies(where.space, operand.buffer)
+        arena, start = self._map.lies(where.space, operand.buffer)
         return Place(arena, start + operand.offset, operand.layout)
 
 
 def _made_by(step: Step) -> tuple[int, ...]:
     return step.outputs if isinstance(step, LaunchStep) else (step.target,)
-
-
-def _is_whole(data: Data) -> bool:
-    """Tell whether an array is all of the bytes from its first to its last, and nobody else's: what
-    functions of NumPy's make may share an array, each its own part, and arguments may lie in each
-    other's gaps."""
-    span = data.layout.ndim == 1 and data.layout.dtype == _BYTE
-    return data.foreign and not span
-
-
-def _is_host(arena: Hashable) -> bool:
-    return arena == HOST_ARENA or (isinstance(arena, tuple) and arena[0] in ("apart", "thread"))
 
 
 def _bytes(nbytes: int) -> Layout:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import ref
 
 from alight._core import Data, Layout, Value, sole
 from alight._core.guard import WATCHED
@@ -20,16 +19,17 @@ from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings import emit
 from alight._src.fp_warnings.categories import told_by_flags
-from alight._src.fp_warnings.filters import make_errors, warnings_suppressed
+from alight._src.fp_warnings.filters import make_errors
 from alight._src.fp_warnings.registry_check import was_shown
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.run import residency, window_writes
-from alight._src.run.pending_outcomes import LaunchRecord, Started, started
-from alight._src.run.prepared_step import Place, Ready, array_at, ready_of
+from alight._src.run.numpy_again import made_again, one_by_one
+from alight._src.run.pending_outcomes import LaunchRecord, launched
+from alight._src.run.prepared_step import Ready, array_at, ready_of
+from alight._src.run.residency import Place
 from alight._src.run.streaming import streamed
 from alight.backends.base import Operand
-from alight.backends.host import run_node
 from alight.backends.registry import device
 from alight.device import HOST_DEVICE
 from alight.errors import OutOfDeviceMemory
@@ -133,16 +133,9 @@ class Execution:
         data, start, _ = self._place(write.old)
         if data.array is None:
             return False
-        replaced = []
-        around = bool(step.group.graph.rolls)
-        for number, place in zip(step.inputs, places, strict=True):
-            if not window_writes.overlaps(place[0], data):
-                continue
-            # An element may take the place of the one it is made of, and of no other.
-            same = place[0] is data and place[1] == start + write.offset
-            if not same or place[2] is not write.layout or number == write.old or around:
-                return False
-            replaced.append(number)
+        replaced = window_writes.replaced(step, write, places, data, start + write.offset)
+        if replaced is None:
+            return False
         told = not replaced or told_by_flags(step.group.graph)
         if not told and ready.listened([self.values[number] for number in step.nodes]):
             return False  # who is to warn is found out on the operands
@@ -171,29 +164,14 @@ class Execution:
         LOG.fallback(
             f"{step.decision.operation} on {step.device}:{step.implementation}",
             f"{type(error).__name__} in one of its ops; the others are done one by one",
-            None,
         )
-        results: list[Any] = []
+        operands: list[Any] = []
         for number in step.inputs:
             try:
-                results.append(array_at(self._place(number)))
+                operands.append(array_at(self._place(number)))
             except failures() as missing:
-                results.append(missing)
-        for node in graph.nodes:
-            operands = [results[i] for i in node.operands]
-            failed: Exception | None = next(
-                (item for item in operands if isinstance(item, Exception)), None
-            )
-            if failed is None:
-                try:
-                    with warnings_suppressed():
-                        results.append(np.asarray(run_node(node, operands)))
-                    continue
-                except failures() as raised:
-                    if raised.__context__ is error:  # the same failure, met again
-                        raised.__context__ = None
-                    failed = raised
-            results.append(failed)
+                operands.append(missing)
+        results = one_by_one(graph, operands, error)
         for number, inner in zip(step.outputs, graph.outputs, strict=True):
             result = results[inner]
             if isinstance(result, Exception):
@@ -270,12 +248,9 @@ class Execution:
         except failures() as error:
             if where.id == HOST_DEVICE and implementation != "generated":
                 raise
-            site = next((v.site for v in reversed(recorded) if v is not None), None)
-            LOG.fallback(
-                f"{step.decision.operation} on {where.id}:{implementation}",
-                f"{type(error).__name__}: {error}",
-                site,
-            )
+            site = _last_site(recorded)
+            what = f"{step.decision.operation} on {where.id}:{implementation}"
+            LOG.fallback(what, error, site)
             heard.clear()
             if isinstance(error, OutOfDeviceMemory) and self._stream(
                 *(step, ready),
@@ -310,14 +285,8 @@ class Execution:
             results.append(data)
             self._bind(number, data, 0, layout)
         if seconds is None:
-            space = where.space
-            sources = tuple([ref(data) for data, _, _ in places])
-            buffers = tuple([ref((data.remote or {}).get(space, data)) for data, _, _ in places])
-            where_from = tuple([(offset, layout) for _, offset, layout in places])
-            refs = tuple([ref(data) for data in results])
-            told = (LaunchRecord(decision, site, *known),)
-            graph = step.group.graph
-            started(where, Started(graph, told, *events, sources, buffers, where_from, refs))
+            record = LaunchRecord(decision, site, *known)
+            launched(where, step.group.graph, record, events, places, results)
         elif runner is ready:
             ready.shorten(recorded, listen)
 
@@ -336,47 +305,26 @@ class Execution:
         gone = step.inputs[step.over[1]]
         try:
             arrays = [
-                self._again(n) if n == gone else array_at(self._place(n)) for n in step.inputs
+                made_again(n, self._there, self.plan) if n == gone else array_at(self._place(n))
+                for n in step.inputs
             ]
         except failures() as error:  # the results are right, and only words are missing
-            what = f"the warning of {step.decision.operation}"
-            LOG.fallback(what, f"{type(error).__name__}: {error}", None)
+            LOG.fallback(f"the warning of {step.decision.operation}", error)
             return
         emit.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
 
-    def _again(self, number: int) -> np.ndarray[Any, Any]:
-        """Return a value made again of what is still there."""
-        made: dict[int, np.ndarray[Any, Any]] = {}  # two may need the same one
-
-        def again(number: int) -> np.ndarray[Any, Any]:
-            if number in made:
-                return made[number]
-            step = next(
-                step
-                for step in self.plan.steps
-                if isinstance(step, LaunchStep) and number in step.outputs
-            )
-            graph = step.group.graph
-            operands = [
-                again(n) if self.values[n] is None else array_at(self._place(n))
-                for n in step.inputs
-            ]
-            results = emit.computed(graph, operands)
-            for output, inner in zip(step.outputs, graph.outputs, strict=True):
-                made[output] = results[inner]
-            return made[number]
-
-        return again(number)
+    def _there(self, number: int) -> np.ndarray[Any, Any] | None:
+        """Return a value as an array; None where its bytes are gone."""
+        return None if self.values[number] is None else array_at(self._place(number))
 
     def _stream(self, step: LaunchStep, ready: Ready, run: Callable[[], list[Data] | None]) -> bool:
         """Run a step in chunks; tell whether it could."""
         recorded = [self.values[number] for number in step.nodes]
-        site = next((v.site for v in reversed(recorded) if v is not None), None)
+        site = _last_site(recorded)
         try:
             results = run()
         except failures() as error:
-            what = f"{step.decision.operation} in chunks on {ready.where.id}"
-            LOG.fallback(what, f"{type(error).__name__}: {error}", site)
+            LOG.fallback(f"{step.decision.operation} in chunks on {ready.where.id}", error, site)
             return False
         if results is None:
             return False
@@ -398,7 +346,9 @@ class Execution:
         data, offset, layout = old_place
         # Where the launch replaces windows of the old bytes, it alone may need them: their places
         # and the values, kept until then, hold the bytes.
-        mine = later is None or all([self._only(n, later.step.nodes) for n in later.replaced])
+        mine = later is None or all(
+            [window_writes.only_read(self.values, n, later.step) for n in later.replaced]
+        )
         kept = [] if later is None else [self.values[number] for number in later.replaced]
         for number in dead:  # windows of the old bytes that were read before
             if number not in (step.old, step.value, step.target):
@@ -444,8 +394,7 @@ class Execution:
                     in_place and apart,
                 )
             except failures() as error:
-                what = f"write on {step.device}"
-                LOG.fallback(what, f"{type(error).__name__}: {error}", target.site)
+                LOG.fallback(f"write on {step.device}", error, target.site)
             else:
                 self._bind(step.target, data, 0, layout)
                 return
@@ -481,14 +430,6 @@ class Execution:
             return False
         return self.write_order is None or self.write_order.allow(step.home)
 
-    def _only(self, number: int, nodes: Sequence[int]) -> bool:
-        """Tell whether nobody holds a value but its reader's nodes, apart from its bytes."""
-        value = self.values[number]
-        assert value is not None, number
-        readers = [self.values[node] for node in nodes]
-        uses = sum([operand is value for v in readers if v is not None for operand in v.operands])
-        return sole(value, 1 + uses, sys.maxsize // 2)
-
     def _launch_into(self, later: _Later, window: Operand, bound: tuple[Value, Data, int]) -> None:
         """Run a launch that waited for the memory of its result, which the written version is bound
         to."""
@@ -509,6 +450,11 @@ class Execution:
         into.ran = True
         for number in later.dead:
             self._drop(number)
+
+
+def _last_site(recorded: Sequence[Value | None]) -> Any:
+    """Return where the last of some ops was called that somebody still holds."""
+    return next((value.site for value in reversed(recorded) if value is not None), None)
 
 
 # What runs plans: where they are checked, one that looks at what it does.

@@ -167,7 +167,7 @@ class _Maker:
                 try:
                     found = backend.load(self.device, self.group, self.schedule, blob.data)
                 except failures() as error:  # made for a compiler or system that is not this one
-                    LOG.fallback(f"kernel {self.key}", f"{type(error).__name__}: {error}", None)
+                    LOG.fallback(f"kernel {self.key}", error)
                     blob = None
             if found is None:
                 try:
@@ -287,7 +287,7 @@ class _Background:
                 try:
                     job()
                 except failures() as error:  # the jobs behind it must not wait for ever
-                    LOG.fallback(f"kernel {key}", f"{type(error).__name__}: {error}", None)
+                    LOG.fallback(f"kernel {key}", error)
                 finally:
                     del job  # with what it holds: the next may be long in coming
                     with self._lock:

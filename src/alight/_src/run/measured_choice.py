@@ -13,7 +13,8 @@ from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
-from alight._src.measure.probes import Bench, Probe
+from alight._src.measure.probe_bench import Bench
+from alight._src.measure.probes import Probe
 from alight._src.measure.timing import LEAST_SECONDS, Timing
 from alight._src.plan.choose import group_key
 from alight._src.plan.plan import Estimate, Spot
@@ -65,7 +66,7 @@ def timer(group: Group, device: str, implementation: str) -> Callable[[float], T
     """Return what takes so many seconds to tell how long a group takes on a device, on data of its
     own; None where it cannot be run apart from its program."""
     graph = group.graph
-    layouts = (*graph.inputs, *[graph.layouts[number] for number in graph.outputs])
+    layouts = graph.operand_layouts
     reached = max([_reach(layout) for layout in graph.inputs], default=0)
     room = host_memory()[0] // _SHARE_OF_MEMORY
     backwards = any(stride < 0 for layout in layouts for stride in layout.strides)
@@ -83,7 +84,7 @@ def timer(group: Group, device: str, implementation: str) -> Callable[[float], T
             return bench.time(Probe(implementation, group), seconds)
         except failures() as error:  # made-up indices may lie outside; a driver may fail
             what = f"timing {implementation} on {device}"
-            LOG.fallback(what, f"{type(error).__name__}: {error}", None)
+            LOG.fallback(what, error)
             return None
 
     return time

@@ -25,7 +25,7 @@ from alight._src.run import residency
 from alight.backends.registry import backend_of
 from alight.device import Device
 
-__all__ = ["LaunchRecord", "Started", "recover", "running", "settle", "started"]
+__all__ = ["LaunchRecord", "Started", "launched", "recover", "running", "settle", "started"]
 
 # Launches told of at once: each is 0.5 kB, and asking a card for its time is better done when a
 # program has come to rest than after each launch.
@@ -83,6 +83,23 @@ def started(where: Device, launch: Started) -> None:
         _tell(where, _MOST // 2)
 
 
+def launched(
+    where: Device,
+    graph: Graph,
+    record: LaunchRecord,
+    events: tuple[Any, Any],
+    places: Sequence[residency.Place],
+    results: Sequence[Data],
+) -> None:
+    """Keep a step's launch, submitted between two events, until it is told of."""
+    space = where.space
+    sources = tuple([weakref.ref(data) for data, _, _ in places])
+    buffers = tuple([weakref.ref((data.remote or {}).get(space, data)) for data, _, _ in places])
+    where_from = tuple([(offset, layout) for _, offset, layout in places])
+    refs = tuple([weakref.ref(data) for data in results])
+    started(where, Started(graph, (record,), *events, sources, buffers, where_from, refs))
+
+
 def settle() -> None:
     """Wait for every launch and tell the log of it."""
     with residency.LOCK:
@@ -106,7 +123,7 @@ def _tell(where: Device, count: int) -> None:
         try:
             seconds = backend.seconds(launch.start, launch.end)
         except failures() as error:  # the log must not fail the program: a request will tell
-            LOG.fallback(f"timing on {where.id}", f"{type(error).__name__}: {error}", None)
+            LOG.fallback(f"timing on {where.id}", error)
         if len(launch.launches) > 1:
             seconds = None  # they belong to all of them together
         alike[-1 - number] = launch.launches, seconds, 1
@@ -127,7 +144,7 @@ def recover(data: Data, where: Device, error: BaseException) -> bool:
     data.array, data.owner, data.remote = found.array, found.owner, None
     for told in made_by[id(wanted)].launches:
         what = f"{told.decision.operation} on {where.id}:{told.where[0]}"
-        LOG.fallback(what, f"{type(error).__name__}: {error}", told.site)
+        LOG.fallback(what, error, told.site)
     return True
 
 

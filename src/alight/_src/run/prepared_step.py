@@ -24,6 +24,7 @@ from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.log.decisions import LOG, eligible_elements
 from alight._src.plan.plan import Decision, Estimate, LaunchStep, Plan
 from alight._src.run import kernels, residency, window_writes
+from alight._src.run.residency import Place
 from alight._src.run.streaming import Passage
 from alight.backends.base import Launch, Operand, prepared
 from alight.backends.host import BindingKernel, NumpyKernel
@@ -34,7 +35,6 @@ from alight.errors import OutOfDeviceMemory
 
 __all__ = [
     "HOST_DEVICE",
-    "Place",
     "Ready",
     "kernel_at_hand",
     "kernel_of",
@@ -42,9 +42,6 @@ __all__ = [
     "ready_of",
 ]
 
-
-# Where a value's elements are: the bytes of which memory, from which of them on, in which layout.
-Place = tuple[Data, int, Layout]
 
 # What NumPy is timed on beside a kernel, and its temporaries, must fit in memory that is free.
 _SHARE_OF_MEMORY = 8
@@ -105,7 +102,7 @@ class Ready:
         self.direct: KernelCall | None = None
         self.eligible = eligible_elements(step.group)
         graph = step.group.graph
-        self.layouts = [graph.layouts[number] for number in graph.outputs]
+        self.layouts = graph.output_layouts
         self.none = (None,) * len(step.outputs)
         self.ran = False
         self.spare: Ready | None = None

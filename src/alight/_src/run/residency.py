@@ -20,6 +20,9 @@ from alight.errors import OutOfDeviceMemory
 if TYPE_CHECKING:
     from alight.device import Device
 
+# Where a value's elements are: the bytes of which memory, from which of them on, in which layout.
+Place = tuple[Data, int, Layout]
+
 HOST = "host"
 _WORD = 4  # bytes: WebGPU copies no less
 
@@ -144,7 +147,7 @@ def bring_to_host(data: Data) -> None:
             backend.wait(backend.submit(where, 0, [copy]))
         except failures() as error:
             # The bytes exist nowhere else: a transfer that failed once is tried once more.
-            LOG.fallback(f"download from {space}", f"{error}", None)
+            LOG.fallback(f"download from {space}", f"{error}")
             try:
                 backend.wait(backend.submit(where, 0, [copy]))
             except failures() as again:
@@ -188,7 +191,7 @@ def part_on_host(data: Data, offset: int, layout: Layout) -> np.ndarray[Any, Any
         try:
             backend.wait(backend.submit(where, 0, [copy]))
         except failures() as error:
-            LOG.fallback(f"download of a part from {space}", f"{error}", None)
+            LOG.fallback(f"download of a part from {space}", f"{error}")
             return None
         _in_parts[data] = spent
         LOG.count(downloads=1, download_bytes=high - begin)
@@ -209,7 +212,7 @@ def wait_for(datas: Iterable[Data | None]) -> None:
             else:
                 backend.wait(backend.submit(where, 0, ()))
         except failures() as error:
-            LOG.fallback(f"waiting for {name}", f"{type(error).__name__}: {error}", None)
+            LOG.fallback(f"waiting for {name}", error)
             for data in there:
                 if name in (data.remote or ()):
                     bring_to_host(data)

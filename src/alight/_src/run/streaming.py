@@ -146,8 +146,7 @@ class _Stream:
         self.parts = chunks.parts
         self.rows = rows
         self.places = places
-        graph = self.parts.group.graph
-        self.layouts = [graph.layouts[number] for number in graph.outputs]
+        self.layouts = self.parts.group.graph.output_layouts
         self.results = [residency.landing(where, layout) for layout in self.layouts]
         self.whole: dict[int, Any] = {}
         self.last: dict[int, Any] = {}  # the event of each queue's last work

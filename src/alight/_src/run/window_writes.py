@@ -3,11 +3,13 @@ the host, by the kernel itself that makes them."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from alight._core import Data, Layout
+from alight._core import Data, Layout, Value, sole
 from alight._src.base.cache_registry import Cache, register
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
@@ -15,11 +17,20 @@ from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, WriteStep
 from alight._src.run import kernels, residency
+from alight._src.run.residency import Place
 from alight.backends.base import Command, Copy, Launch, Operand
 from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Device, Unsupported
 
-__all__ = ["group_into", "meets_itself", "overlaps", "takes_all", "write_there"]
+__all__ = [
+    "group_into",
+    "meets_itself",
+    "only_read",
+    "overlaps",
+    "replaced",
+    "takes_all",
+    "write_there",
+]
 
 
 def takes_all(step: LaunchStep, write: WriteStep) -> bool:
@@ -56,6 +67,33 @@ def overlaps(a: Data, b: Data) -> bool:
     if a is b or a.array is None or b.array is None:
         return a is b
     return a.address < b.address + b.nbytes and b.address < a.address + a.nbytes
+
+
+def replaced(
+    step: LaunchStep, write: WriteStep, places: Sequence[Place], data: Data, offset: int
+) -> list[int] | None:
+    """Return the inputs, which lie in ``places``, that a launch straight into the window of
+    ``data`` at an offset takes the place of; None where it would read what it has written."""
+    found = []
+    around = bool(step.group.graph.rolls)
+    for number, (memory, start, layout) in zip(step.inputs, places, strict=True):
+        if not overlaps(memory, data):
+            continue
+        # An element may take the place of the one it is made of, and of no other.
+        same = memory is data and start == offset and layout is write.layout
+        if not same or number == write.old or around:
+            return None
+        found.append(number)
+    return found
+
+
+def only_read(values: Sequence[Value | None], number: int, step: LaunchStep) -> bool:
+    """Tell whether nobody holds a value but a launch's nodes, apart from its bytes."""
+    value = values[number]
+    assert value is not None, number
+    readers = [values[node] for node in step.nodes]
+    uses = sum([operand is value for v in readers if v is not None for operand in v.operands])
+    return sole(value, 1 + uses, sys.maxsize // 2)
 
 
 def group_into(group: Group, window: Layout) -> Group:

@@ -6,11 +6,9 @@ is meant to serve AMD cards through CuPy's ROCm build; there it has not been run
 
 from __future__ import annotations
 
-import ctypes
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -18,14 +16,11 @@ from alight._core import Data, DeviceBuffer, Layout, make_layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.base.uninterrupted import whereabouts
-from alight._src.codegen.common.keys import structure
-from alight._src.codegen.common.loops import Nest
-from alight._src.codegen.common.source import Grid, group_gap
-from alight._src.codegen.cuda.group_forms import Form, card_nest, form, schedule
-from alight._src.codegen.cuda.kernel_program import scalars
+from alight._src.codegen.common.source import Grid
 from alight._src.ir.group import Group
 from alight.backends.base import Command, Copy, Launch, LaunchSequence, Operand
 from alight.backends.cuda import cards as cuda_cards
+from alight.backends.cuda.cuda_kernel import CudaKernel
 from alight.backends.cuda.cuda_session import Session
 from alight.backends.cuda.cupy_calls import CALLS, called
 from alight.backends.cuda.cupy_functions import LACKING, NAMES, LibraryKernel
@@ -58,98 +53,6 @@ _UINT8 = np.dtype(np.uint8)
 LANDED_BYTES = 1 << 20
 # What a process takes to ask: CuPy's import and the driver's start took 2 to 4 s on an H200's host.
 _SECONDS = 40.0
-
-
-class _Call:
-    """One launch of a kernel with all its arguments in place but those of its operands."""
-
-    __slots__ = (
-        "_addresses", "arguments", "blocks", "busy", "function", "given", "numbers", "threads"
-    )  # fmt: skip
-
-    def __init__(self, function: int, step: Any, pointers: int) -> None:
-        count = pointers + len(step.numbers)
-        self.function = function
-        self.numbers = tuple(step.numbers)
-        self.blocks = step.blocks
-        self.threads = step.threads
-        self.busy = False
-        # eight bytes for each: a number of four is read from the lower half
-        self.given = (ctypes.c_longlong * count)(*[0] * pointers, *step.numbers)
-        start = ctypes.addressof(self.given)
-        self._addresses = (ctypes.c_void_p * count)(*[start + 8 * i for i in range(count)])
-        self.arguments = ctypes.addressof(self._addresses)
-
-    def launch(self, driver: Any, addresses: Sequence[int], stream: int) -> None:
-        """Launch for operands at these addresses."""
-        if self.busy:  # a finalizer or signal handler, between filling them in and the launch
-            _Call(self.function, self, len(addresses)).launch(driver, addresses, stream)
-            return
-        self.busy = True
-        try:
-            self.given[: len(addresses)] = [*addresses]
-            driver.launchKernel(
-                *(self.function, self.blocks, 1, 1, self.threads, 1, 1, 0, stream),
-                self.arguments,
-                0,
-            )
-        finally:
-            self.busy = False
-
-
-class CudaKernel:
-    """A group ready to run: one program of launches for packs, where operands are aligned, one for
-    other places in memory, and each of these for what comes by value."""
-
-    def __init__(self, session: Session, group: Group, grid: Grid | None, processors: int) -> None:
-        graph = group.graph
-        self.session = session
-        self.group = group
-        self.shape: Nest = card_nest(group)
-        self.grid = grid
-        self.processors = processors
-        self.layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
-        self.empty = 0 in self.shape.dims[: self.shape.kept]
-        self.scalars = scalars(group, self.shape)
-        self.programs: dict[tuple[int, ...], tuple[tuple[int, ...], list[_Call]]] = {}
-        if not self.scalars:
-            self.program([0] * len(self.layouts))
-        elif reason := group_gap("cuda", group):  # else its first launch says what is by value
-            raise Unsupported(reason)
-
-    def program(
-        self, offsets: Sequence[int], by_value: tuple[int, ...] = ()
-    ) -> tuple[tuple[int, ...], list[_Call]]:
-        """Return the bytes of partial results and the launches, for operands at byte offsets but
-        for those that come ``by_value``."""
-        places = [offset & 15 for offset in offsets]
-        for place in by_value:
-            places[place] = 0
-        key = (*places, *by_value)
-        found = self.programs.get(key)
-        if found is None:
-            grid = self.grid or schedule(self.group, self.shape, places, self.processors)
-            grid = replace(grid, by_value=by_value)
-            made = form(self.group, self.shape, grid)
-            text = self.text(made, grid)
-            scratch, calls = made.scratch(), []
-            if not self.empty:
-                for step in made.steps():
-                    function = self.session.function(text, step.entry)
-                    calls.append(_Call(function, step, len(offsets) + len(scratch)))
-            found = self.programs[key] = scratch, calls
-        return found
-
-    def text(self, made: Form, grid: Grid) -> str:
-        """Return the text of a form, printed once for all groups of one structure."""
-        key = structure(self.group, self.shape, grid)  # type: ignore[arg-type]
-        found = _texts.get(key)
-        if found is None:
-            found = _texts[key] = made.text()
-        return found
-
-
-_texts: dict[str, str] = {}
 
 
 class CudaBackend:

@@ -133,7 +133,7 @@ class LibraryKernel:
         if not called or len(graph.nodes) != 1 or name not in NAMES:
             raise Unsupported(f"CuPy has no {name} that is NumPy's in every case")
         self.group = group
-        self.layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
+        self.layouts = graph.operand_layouts
         self.attrs = dict(node.attrs)
         self.positions = node.operands
         self.function = _function(session.cupy, name)

@@ -178,7 +178,7 @@ class WgpuBackend:
 
     def _kernel(self, device: Device, group: Group, shape: Nest, text: str) -> WgpuKernel:
         graph = group.graph
-        layouts = (*graph.inputs, *[graph.layouts[i] for i in graph.outputs])
+        layouts = graph.operand_layouts
         most = device.limits["operands"]
         if len(layouts) > most:
             raise Unsupported(f"{len(layouts)} operands, {device.id} binds {most} at most")

@@ -172,7 +172,7 @@ def _bad_reductions(group: Group) -> str | None:
 
 def _bad_roll(group: Group, number: int, dtypes: list[Any]) -> str | None:
     """Return why a roll is not one that a loop does by itself, or None."""
-    node = group.graph.nodes[number - len(group.graph.inputs)]
+    node = group.graph.made_by[number]
     (operand, *others) = node.operands
     if group.graph.rolls[number] is None or others:
         return "roll: how far is not a few places along axes that are named"

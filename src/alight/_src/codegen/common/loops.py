@@ -7,7 +7,6 @@ of the compiled code, so the same kernel serves every size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -40,16 +39,6 @@ class Schedule:
 
     def __str__(self) -> str:
         return f"v{self.vector_bits}i{self.interleave}"
-
-
-def schedules(group: Group) -> Iterator[Schedule]:
-    """Yield the schedules a group can have; the first is the default."""
-    # 512-bit vectors were the faster ones for long chains (0.53 against 0.78 ns for an exp, AVX-512
-    # Xeon); on machines without them LLVM uses what there is.
-    yield Schedule()
-    yield Schedule(vector_bits=256)
-    for interleave in (1, 2, 4):
-        yield Schedule(interleave=interleave)
 
 
 # Reductions whose results are places.
@@ -128,9 +117,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         return _rolled_nest(made.rolled, group.shape, len(graph.inputs))
     if made.flat is not None and made.plain is not None:
         return _nested_nest(made.flat, nest(made.plain, unroll))
-    inputs = graph.inputs
-    outputs = tuple(graph.layouts[i] for i in graph.outputs)
-    layouts = (*inputs, *outputs)
+    inputs, outputs, layouts = graph.inputs, graph.output_layouts, graph.operand_layouts
     first_output = len(inputs)
     reduced: frozenset[int] = frozenset()
     in_order = False
@@ -146,7 +133,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         for i in beside.intersection(range(first_output)):
             steps[i] = steps_of(inputs[i], group.shape, reduced)
         for number in graph.outputs:
-            node = graph.nodes[number - first_output]
+            node = graph.made_by[number]
             if number in beside:
                 steps.append(steps_of(node.layout, group.shape, reduced))
             else:
@@ -274,7 +261,7 @@ _APART = 1 << 60
 def _rolled_nest(rolled: Rolled, shape: tuple[int, ...], inputs: int) -> Nest:
     """Return the nest of a loop group over a shape in which each roll is an input."""
     graph = rolled.graph
-    layouts = (*graph.inputs, *(graph.layouts[i] for i in graph.outputs))
+    layouts = graph.operand_layouts
     steps = [steps_of(layout, shape) for layout in layouts]
     turned = {axis for _, axis, _ in rolled.turns}
     marks = [_APART + i if i in turned else 0 for i in range(len(shape))]

@@ -71,7 +71,7 @@ def phases(group: Group) -> Phases:
         written = tuple(n for n in outputs if n in wide and made[n] == number)
         saved = tuple(n for n in home if made[n] == number and n not in written)
         targets = {*written, *saved}
-        targets.update(o for n in reductions for o in graph.nodes[n - first].operands)
+        targets.update(o for n in reductions for o in graph.made_by[n].operands)
         needed = _needed(graph, targets, wide, {n for n in home if made[n] < number})
         passes.append(Pass(_scalars(graph, wide, made, number), reductions, written, saved, needed))
     passes.append(Pass(_scalars(graph, wide, made, last + 1), (), (), (), ()))
@@ -84,14 +84,13 @@ def _scalars(graph: Graph, wide: set[int], made: dict[int, int], number: int) ->
 
 def _needed(graph: Graph, targets: set[int], wide: set[int], kept: set[int]) -> tuple[int, ...]:
     """Return the wide nodes to compute for the targets, from inputs and what is kept."""
-    first = len(graph.inputs)
     found: set[int] = set()
     ready = [t for t in targets if t in wide and t not in kept]
     while ready:
         number = ready.pop()
         if number not in found:
             found.add(number)
-            operands = graph.nodes[number - first].operands
+            operands = graph.made_by[number].operands
             ready += [o for o in operands if o in wide and o not in kept]
     return tuple(sorted(found))
 
@@ -101,7 +100,6 @@ def _homes(
 ) -> dict[int, int]:
     """Return where dear wide values stay between passes: in their own output, or in that of a value
     of their dtype which is written when they are read for the last time, or later."""
-    first = len(graph.inputs)
     flops: dict[int, float] = {}
     for number, node in graph.numbered:
         if number in wide:
@@ -122,7 +120,7 @@ def _homes(
         if value in outputs:
             home[value] = value
             continue
-        dtype = graph.nodes[value - first].layout.dtype
+        dtype = graph.made_by[value].layout.dtype
         for other in outputs:
             fits = other in wide and other not in taken and graph.layouts[other].dtype == dtype
             if fits and made[other] >= reads[value]:

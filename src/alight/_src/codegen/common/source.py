@@ -360,6 +360,4 @@ def checked(group: Group) -> list[str]:
     if group.kind is not GroupKind.LOOP:
         raise Unsupported(f"{group.kind} groups are not printed yet, loops are")
     check(group)
-    graph = group.graph
-    outputs = [graph.layouts[i] for i in graph.outputs]
-    return [layout.dtype.name for layout in (*graph.inputs, *outputs)]
+    return [layout.dtype.name for layout in group.graph.operand_layouts]

@@ -20,7 +20,7 @@ from alight._src.codegen.cuda.few_columns import (
     narrow_kernel,
 )
 from alight._src.codegen.cuda.kernel_program import (
-    Places,
+    KernelForm,
     Step,
     around,
     power,
@@ -48,18 +48,16 @@ template <typename F> __device__ __forceinline__ typename F::S lanes(typename F:
 """
 
 
-class Columns:
+class Columns(KernelForm):
     """The text of one group of columns with one schedule."""
 
     def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
-        self.places = places = Places(group, shape, grid)
-        self.graph = graph = group.graph
-        self.grid = grid
-        self.first = places.first
+        super().__init__(group, shape, grid)
+        graph = self.graph
         self.outside: dict[str, str] = {}
         self.code = Statements(CUDA, self.outside)
         self.reductions = {
-            number: CudaReduction(graph, graph.nodes[number - self.first], number)
+            number: CudaReduction(graph, graph.made_by[number], number)
             for number in dict.fromkeys(graph.outputs)
         }
 
@@ -87,13 +85,6 @@ class Columns:
             blocks = around(-(-columns // WHOLE_SIDE))
             steps.append(Step(f"{ENTRY}_whole", blocks, WHOLE_BLOCK, numbers))
         return tuple(steps)
-
-    def scratch(self) -> tuple[int, ...]:
-        """Return the bytes of each state that parts leave."""
-        if not self.grid.cut:
-            return ()
-        count = row_count(self.places.shape) * self.parts()[0]
-        return tuple(count * reduction.state_bytes for reduction in self.reductions.values())
 
     # --- the text
     def text(self) -> str:

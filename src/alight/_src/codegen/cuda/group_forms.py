@@ -148,7 +148,7 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
     if reason := group_gap("cuda", group):
         raise Unsupported(reason)
     graph = group.graph
-    layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
+    layouts = graph.operand_layouts
     sizes = [layout.itemsize for layout in layouts]
     bits = index_bits(shape, sizes)
     if group.kind is GroupKind.LOOP:
@@ -310,10 +310,7 @@ def _held_registers(group: Group, shape: Nest) -> int:
     several = len([visit for visit in found.passes if visit.reductions or visit.written]) > 1
     values = [*(wide if several else wide[:1]), *found.home]
     values += [
-        n
-        for v in found.passes
-        for n in v.reductions
-        if graph.nodes[n - first].op.finish is not None
+        n for v in found.passes for n in v.reductions if graph.made_by[n].op.finish is not None
     ]
     return sum(-(-width_of(graph.layouts[n].dtype.name) // 32) for n in values) * 32
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.source import Grid, Statements, node_tree
 from alight._src.codegen.cuda.cuda_dialect import CUDA
+from alight._src.codegen.cuda.reduction_steps import CudaReduction
 from alight._src.ir.op_table import Kind
 
 if TYPE_CHECKING:
@@ -113,10 +114,9 @@ class Places:
         self.shape = shape
         self.grid = grid
         self.first = len(graph.inputs)
-        outputs = [graph.layouts[i] for i in graph.outputs]
-        self.dtypes = [layout.dtype.name for layout in (*graph.inputs, *outputs)]
+        self.dtypes = [layout.dtype.name for layout in graph.operand_layouts]
         self.words = [CUDA.memory.get(d, CUDA.type_of(d)) for d in self.dtypes]
-        self.itemsizes = [layout.itemsize for layout in (*graph.inputs, *outputs)]
+        self.itemsizes = [layout.itemsize for layout in graph.operand_layouts]
         self.index = "int" if grid.index_bits == 32 else "long long"
         self.rank = len(shape.dims)
         self.packed = grid.elements > 1
@@ -191,9 +191,33 @@ class Places:
 
     def node(self, code: Statements, number: int, known: dict[int, str]) -> str:
         """Return the value of an elementwise node from those of its operands."""
-        node = self.graph.nodes[number - self.first]
+        node = self.graph.made_by[number]
         assert node.op.kind is Kind.ELEMENTWISE
         return code.evaluate(node_tree(self.group, node), [known[i] for i in node.operands])
+
+
+class KernelForm:
+    """A group printed with one schedule."""
+
+    def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
+        self.group = group
+        self.graph = group.graph
+        self.shape = shape
+        self.grid = grid
+        self.places = Places(group, shape, grid)
+        self.first = self.places.first
+        self.reductions: dict[int, CudaReduction] = {}
+
+    def parts(self) -> tuple[int, int]:
+        """Return in how many parts what is reduced is cut, and how large each is."""
+        return 1, 1
+
+    def scratch(self) -> tuple[int, ...]:
+        """Return the bytes of each state that parts leave."""
+        if not self.grid.cut:
+            return ()
+        count = row_count(self.shape) * self.parts()[0]
+        return tuple(count * reduction.state_bytes for reduction in self.reductions.values())
 
 
 def power(n: int) -> int:

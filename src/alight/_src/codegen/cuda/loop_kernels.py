@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.source import ENTRY, Grid, Statements, checked, values
 from alight._src.codegen.cuda.cuda_dialect import CUDA
-from alight._src.codegen.cuda.kernel_program import PACK, Step, around, begins, parameters
+from alight._src.codegen.cuda.kernel_program import (
+    PACK,
+    KernelForm,
+    Step,
+    around,
+    begins,
+    parameters,
+)
 from alight.device import Unsupported
 
 if TYPE_CHECKING:
@@ -25,7 +32,7 @@ PACKED = frozenset("bc")  # how operands may move along the inner axis where it 
 PLAIN = Grid()
 
 
-def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY) -> str:
+def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN) -> str:
     """Return the CUDA C of a loop group: ``entry(m0, m1, …, n, d1, …, s0_0, s0_1, …)`` with a
     pointer for each input and output, or the value of what comes by value, the number of
     elements, the sizes of the axes but the first, and the steps of each operand along each axis in
@@ -50,11 +57,11 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
         f"const {index} s{place}_{axis}" for place in range(len(dtypes)) for axis in range(rank)
     ]
     outside: dict[str, str] = {}
-    element = element_function(group, dtypes, memory, f"{entry}_element", outside)
+    element = element_function(group, dtypes, memory, f"{ENTRY}_element", outside)
     # what is made of packs needs no branch for an element: the few that are not usual come again
     usual = ""
     if packed:
-        usual = element_function(group, dtypes, memory, f"{entry}_usual", outside, True)
+        usual = element_function(group, dtypes, memory, f"{ENTRY}_usual", outside, True)
         if "seldom" not in usual.partition("{")[2]:
             usual = ""
     element = "\n".join((*outside.values(), element, usual))
@@ -63,8 +70,8 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
     ahead = grid.ahead if packed else 1
     tile = grid.block * ahead
     if grid.turns > 1:
-        _rows(code, grid, rank, memory, count, index, entry)
-        return _kernel(code, element, "", grid, entry, head)
+        _rows(code, grid, rank, memory, count, index)
+        return _kernel(code, element, "", grid, head)
     code.add(f"const {index} apart = {first.replace('blockIdx', 'gridDim')} * {tile};")
     code.add(f"const {index} start = {first} * {tile} + threadIdx.x;")
     vector = shape.vector_axis
@@ -107,7 +114,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
             given = f"{given}, seldom"
         code.add("#pragma unroll")
         made = "usual" if usual else "element"
-        code.add(f"for (int j = 0; j < {size}; ++j) {entry}_{made}({given});")
+        code.add(f"for (int j = 0; j < {size}; ++j) {ENTRY}_{made}({given});")
         stores = [
             f"*(Pack<{word}, {size}>*)q{place}{suffix} = k{place};"
             for place, word in enumerate(memory[count:], count)
@@ -119,7 +126,7 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
             )
             with code.block("if (seldom)"):
                 code.add("#pragma unroll 1")
-                code.add(f"for (int j = 0; j < {size}; ++j) {entry}_element({each});")
+                code.add(f"for (int j = 0; j < {size}; ++j) {ENTRY}_element({each});")
             with code.block("else"):
                 for store in stores:
                     code.add(store)
@@ -153,18 +160,18 @@ def cuda_loop(group: Group, shape: Nest, grid: Grid = PLAIN, entry: str = ENTRY)
         # of several axes the inner one has whole packs
         with code.block(f"for ({index} e = {tail}; e < n; e += apart)"):
             find("e", 1)
-            code.add(f"{entry}_element({plain});")
-    return _kernel(code, element, PACK if packed else "", grid, entry, head)
+            code.add(f"{ENTRY}_element({plain});")
+    return _kernel(code, element, PACK if packed else "", grid, head)
 
 
 def _kernel(
-    code: Statements, element: str, pack: str, grid: Grid, entry: str, parameters: Sequence[str]
+    code: Statements, element: str, pack: str, grid: Grid, parameters: Sequence[str]
 ) -> str:
     """Return the text of a kernel of these statements."""
     body = "\n".join(code.lines)
     return f"""{pack}{CUDA.functions(element)}
 {element}
-extern "C" __global__ void __launch_bounds__({grid.bounds}) {entry}(
+extern "C" __global__ void __launch_bounds__({grid.bounds}) {ENTRY}(
     {", ".join(parameters)}) {{
 {body}
 }}
@@ -178,7 +185,6 @@ def _rows(
     memory: Sequence[str],
     count: int,
     index: str,
-    entry: str,
 ) -> None:
     """Add what a block does with its tile: as many elements of a row as it has threads, of as many
     rows as there are turns. Each thread reads as many of its rows as it is ahead, and then computes
@@ -212,7 +218,7 @@ def _rows(
             given = [f"k{place}_{i}" for place in range(count)]
             given += [f"q{place}[{i} * s{place}_{row}]" for place in range(count, len(memory))]
             with code.block(f"if (at + {i} < last)" if i else ""):
-                code.add(f"{entry}_element({', '.join(given)});")
+                code.add(f"{ENTRY}_element({', '.join(given)});")
         for place in range(len(memory)):
             if place not in grid.by_value:
                 code.add(f"q{place} += {grid.ahead} * s{place}_{row};")
@@ -248,22 +254,16 @@ def element_function(
     return f"{head} {{\n{chr(10).join(code.lines)}\n}}"
 
 
-class Loop:
+class Loop(KernelForm):
     """The text of one loop group with one schedule."""
-
-    def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
-        self.group = group
-        self.shape = shape
-        self.grid = grid
 
     def steps(self) -> tuple[Step, ...]:
         """Return the launches."""
-        graph, shape, grid = self.group.graph, self.shape, self.grid
-        layouts = (*graph.inputs, *(graph.layouts[i] for i in graph.outputs))
+        shape, grid = self.shape, self.grid
         count = prod(shape.dims)
         moves = [
             stride // layout.itemsize
-            for layout, strides in zip(layouts, shape.strides, strict=True)
+            for layout, strides in zip(self.graph.operand_layouts, shape.strides, strict=True)
             for stride in strides
         ]
         ahead = grid.ahead if grid.elements > 1 or grid.blocks else 1
@@ -274,10 +274,6 @@ class Loop:
         if grid.blocks:
             blocks = min(blocks, grid.blocks)
         return (Step(ENTRY, blocks, grid.block, (count, *shape.dims[1:], *moves)),)
-
-    def scratch(self) -> tuple[int, ...]:
-        """Return nothing: no partial results lie in memory."""
-        return ()
 
     def text(self) -> str:
         """Return the text of the kernel."""

@@ -29,7 +29,7 @@ def card_nest(group: Group) -> Nest:
     if not short.unrolled:
         return plain
     graph = group.graph
-    layouts = (*graph.inputs, *(graph.layouts[i] for i in graph.outputs))
+    layouts = graph.operand_layouts
     longest = max(  # outputs are never the same for all elements
         prod(n for n, moves in zip(short.unrolled, along, strict=True) if moves) * layout.itemsize
         for along, layout, kind in zip(short.along, layouts, short.classes, strict=True)

@@ -110,13 +110,6 @@ class Rows(Runs):
         parts = -(-reduction_length(self.places.shape) // (RUN * self.warps * self.grid.turns))
         return parts, power(-(-parts // WHOLE_BLOCK))
 
-    def scratch(self) -> tuple[int, ...]:
-        """Return the bytes of each state that parts leave."""
-        if not self.cut:
-            return ()
-        count = row_count(self.places.shape) * self.parts()[0]
-        return tuple(count * reduction.state_bytes for reduction in self.reductions.values())
-
     # --- the text
     def text(self) -> str:
         """Return the text of all kernels."""
@@ -313,7 +306,7 @@ class Rows(Runs):
                 text = f"q{number}[{offsets[number]}]"
                 known[number] = self.places.loaded(self.code, number, text)
             else:
-                for operand in self.graph.nodes[number - self.first].operands:
+                for operand in self.graph.made_by[number].operands:
                     self.single_value(operand, offsets, known)
                 known[number] = self.places.node(self.code, number, known)
         return known[number]

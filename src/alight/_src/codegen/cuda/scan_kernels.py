@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from alight._src.codegen.common.source import ENTRY, Grid, Statements
 from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.kernel_program import (
-    Places,
+    KernelForm,
     Step,
     around,
     reduction_length,
@@ -59,17 +59,14 @@ template <typename F, int WARPS> __device__ __forceinline__ typename F::T ahead(
 _EACH = 4  # elements of a thread, side by side
 
 
-class Scans:
+class Scans(KernelForm):
     """The text of one scan group with one schedule."""
 
     def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
-        self.places = places = Places(group, shape, grid)
-        self.graph = graph = group.graph
-        self.grid = grid
-        self.first = places.first
+        super().__init__(group, shape, grid)
         self.outside: dict[str, str] = {}
         self.code = Statements(CUDA, self.outside)
-        self.scans = [n for n, node in graph.numbered if node.op.kind is Kind.SCAN]
+        self.scans = [n for n, node in self.graph.numbered if node.op.kind is Kind.SCAN]
 
     def steps(self) -> tuple[Step, ...]:
         """Return the launches."""
@@ -79,10 +76,6 @@ class Scans:
         numbers = (rows, reduction_length(shape), *values)
         blocks = -(-rows // grid.block) if shape.columns else rows
         return (Step(ENTRY, around(blocks), grid.block, numbers),)
-
-    def scratch(self) -> tuple[int, ...]:
-        """Return nothing: no partial results lie in memory."""
-        return ()
 
     # --- the text
     def text(self) -> str:
@@ -104,7 +97,7 @@ class Scans:
 
     def structure(self, number: int) -> str:
         """Return the structure that says how elements of a scan meet."""
-        node = self.graph.nodes[number - self.first]
+        node = self.graph.made_by[number]
         dtype = node.layout.dtype.name
         combine = node.op.combine
         assert combine is not None  # gaps.check has seen to it
@@ -125,7 +118,7 @@ class Scans:
 
     def made(self, number: int, known: dict[int, str]) -> str:
         """Return the element of a scan."""
-        node = self.graph.nodes[number - self.first]
+        node = self.graph.made_by[number]
         source = self.graph.layouts[node.operands[0]].dtype.name
         body = choose(node.op.body, (source,)) or "R(x)"
         (tree,) = typed(body, (source,), (node.layout.dtype.name,))

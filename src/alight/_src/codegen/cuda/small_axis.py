@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 from alight._src.base.originals import np
 from alight._src.codegen.common.source import ENTRY, Grid, Statements
 from alight._src.codegen.cuda.cuda_dialect import CUDA
-from alight._src.codegen.cuda.kernel_program import PACK, Places, Step, around, begins
+from alight._src.codegen.cuda.kernel_program import PACK, KernelForm, Step, around, begins
 from alight._src.codegen.cuda.loop_kernels import element_function
 from alight._src.codegen.llvm.unrolled import Unrolled
 from alight._src.ir.graph import GroupKind
 from alight._src.ir.group import Group
 
 if TYPE_CHECKING:
-    from alight._core import Layout
     from alight._src.codegen.common.loops import Nest
 
 # The widest access of a thread.
@@ -107,7 +106,7 @@ def short_schedule(
     """Return the default schedule for operands at these byte offsets and a device that has so many
     threads at once."""
     graph = group.graph
-    layouts = [*graph.inputs, *(graph.layouts[i] for i in graph.outputs)]
+    layouts = graph.operand_layouts
     looped, vector = shape.looped, shape.vector_axis
     counts = [_record(shape, place) for place in range(len(layouts))]
     nbytes = [
@@ -162,19 +161,13 @@ class _Access:
     name: str
 
 
-class Short:
+class Short(KernelForm):
     """The text of one group with short axes, with one schedule."""
 
     def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
-        self.places = Places(group, shape, grid)
-        self.shape = shape
-        self.grid = grid
+        super().__init__(group, shape, grid)
         self.written, self.flat = written_out(group, shape)
-        self.first = self.places.first
-        self.layouts: list[Layout] = [
-            *group.graph.inputs,
-            *(group.graph.layouts[i] for i in group.graph.outputs),
-        ]
+        self.layouts = group.graph.operand_layouts
         self.code = Statements(CUDA)
 
     # --- launches
@@ -184,10 +177,6 @@ class Short:
         total = prod(self.shape.dims[: self.shape.looped])
         blocks = around(-(-total // (self.grid.block * self.grid.elements)))
         return (Step(ENTRY, blocks, self.grid.block, (total, *values)),)
-
-    def scratch(self) -> tuple[int, ...]:
-        """Return nothing: no partial results lie in memory."""
-        return ()
 
     # --- the text
     def text(self) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from alight._src.codegen.common.phases import Pass, phases
 from alight._src.codegen.common.source import Grid, Statements
 from alight._src.codegen.cuda.cuda_dialect import CUDA
-from alight._src.codegen.cuda.kernel_program import Places
+from alight._src.codegen.cuda.kernel_program import KernelForm
 from alight._src.codegen.cuda.reduction_steps import CudaReduction
 from alight._src.codegen.cuda.slow_path import RareLaneTest
 from alight._src.ir.table_reduction import CHUNK, LANES
@@ -41,18 +41,15 @@ class Way(Enum):
     SURE = "made as such, as every element is"
 
 
-class Runs:
+class Runs(KernelForm):
     """The runs of one group of rows with one schedule."""
 
     def __init__(self, group: Group, shape: Nest, grid: Grid) -> None:
-        self.places = places = Places(group, shape, grid)
-        self.group = group
-        self.grid = grid
-        self.graph = graph = group.graph
-        self.first = places.first
+        super().__init__(group, shape, grid)
+        graph, places = self.graph, self.places
         self.phases = phases(group)
         self.reductions = {
-            number: CudaReduction(graph, graph.nodes[number - self.first], number)
+            number: CudaReduction(graph, graph.made_by[number], number)
             for visit in self.phases.passes
             for number in visit.reductions
         }
@@ -80,10 +77,8 @@ class Runs:
 
     def reads(self, visit: Pass) -> list[int]:
         """Return the wide values that a pass reads: inputs, and what was kept."""
-        wanted = {o for n in visit.needed for o in self.graph.nodes[n - self.first].operands}
-        wanted.update(
-            o for n in visit.reductions for o in self.graph.nodes[n - self.first].operands
-        )
+        wanted = {o for n in visit.needed for o in self.graph.made_by[n].operands}
+        wanted.update(o for n in visit.reductions for o in self.graph.made_by[n].operands)
         wanted.update(n for n in visit.written if n not in visit.needed)
         return sorted(
             n
@@ -392,7 +387,7 @@ class Runs:
         return any("seldom" in line for line in trial.lines)
 
     def operands(self, number: int) -> tuple[int, ...]:
-        return self.graph.nodes[number - self.first].operands
+        return self.graph.made_by[number].operands
 
     def again(
         self,

@@ -343,6 +343,12 @@ class Blocks:
         """Return the address of an element of a contiguous run."""
         return self.emit(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {index}")
 
+    def piece(self, whole: str, start: str, most: int) -> str:
+        """Return how many of a whole are left from ``start`` on, or so many where more are."""
+        left = self.emit(f"sub i64 {whole}, {start}")
+        short = self.emit(f"icmp slt i64 {left}, {most}")
+        return self.emit(f"select i1 {short}, i64 {left}, i64 {most}")
+
     def offset(self, pointer: str, nbytes: str) -> str:
         """Return an address some bytes on."""
         return self.emit(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")

@@ -54,9 +54,8 @@ def making(
     """Return what makes some values of a group, and elements of reductions, by the elementwise
     nodes ``needed``; at most so many ``lanes`` of them go together, or so many vectors
     ``together``."""
-    first = len(graph.inputs)
     own = sorted(needed)
-    wanted = {o for n in own for o in graph.nodes[n - first].operands}
+    wanted = {o for n in own for o in graph.made_by[n].operands}
     for target in targets:
         wanted.update(target.node.operands if isinstance(target, Reduction) else (target,))
     reads = tuple(sorted(wanted.difference(own)))
@@ -70,7 +69,7 @@ def making(
         return len(reads) + len(nodes) - 1
 
     for number in own:
-        node = graph.nodes[number - first]
+        node = graph.made_by[number]
         operands = tuple([local[o] for o in node.operands])
         local[number] = add(node.op, operands, node.layout.dtype, node.attrs)
     outputs = [

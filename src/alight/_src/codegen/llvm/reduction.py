@@ -11,11 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from alight._src.codegen.llvm.columns import MADE_TILE, Column, tile_of
-from alight._src.codegen.llvm.combine import (
-    Reduction,
-    repeat,
-    rows_of,
-)
+from alight._src.codegen.llvm.combine import Reduction, repeat, rows_of
 from alight._src.codegen.llvm.expressions import Code, Module
 from alight._src.codegen.llvm.kernel_frame import SIGNATURE, Frame
 from alight._src.codegen.llvm.making import ROOM, making
@@ -35,8 +31,7 @@ def reduce_kernel(
     module: Module, group: Group, shape: Nest, schedule: Schedule, vector_bits: int
 ) -> None:
     """Add the entry point of a reduce group to a module."""
-    first = len(group.graph.inputs)
-    reductions = [Reduction(group.graph, group.graph.nodes[i - first]) for i in group.graph.outputs]
+    reductions = [Reduction(group.graph, group.graph.made_by[i]) for i in group.graph.outputs]
     code = Code(module, schedule.interleave)
     frame = Frame(code, group, shape)
     form = (_Columns if shape.columns else _Rows)(frame, reductions, schedule, vector_bits)

@@ -44,7 +44,7 @@ def reductions_of(group: Group) -> list[tuple[int, Role, Reduction]]:
     first = len(graph.inputs)
     roles = section_of(group).roles
     return [
-        (place, roles[number - first], Reduction(graph, graph.nodes[number - first]))
+        (place, roles[number - first], Reduction(graph, graph.made_by[number]))
         for place, number in enumerate(graph.outputs, first)
     ]
 
@@ -144,9 +144,7 @@ class _Visit:
                 for column, _, _ in self.columns.values():
                     column.begin(width)
         with code.loop(self.rows, step=CHUNK) as start:
-            left = code.emit(f"sub i64 {self.rows}, {start}")
-            short = code.emit(f"icmp slt i64 {left}, {CHUNK}")
-            count = code.emit(f"select i1 {short}, i64 {left}, i64 {CHUNK}")
+            count = code.piece(self.rows, start, CHUNK)
             row = code.emit(f"add i64 {self.first}, {start}")
             if self.spans:
                 with code.loop(count) as i:

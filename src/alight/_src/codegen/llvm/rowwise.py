@@ -179,9 +179,7 @@ class _Rows:
             stop = self.spans[visit.reductions[0]].reduction.stops()
         settled = code.label("settled")
         with code.loop(self.length, step=size) as start:
-            left = code.emit(f"sub i64 {self.length}, {start}")
-            short = code.emit(f"icmp slt i64 {left}, {size}")
-            count = code.emit(f"select i1 {short}, i64 {left}, i64 {size}")
+            count = code.piece(self.length, start, size)
             if made or stored:
                 targets = {n: self.buffer(n) for n in made}
                 self.elements(visit, known, start, count, targets)

@@ -129,9 +129,7 @@ class _Rows:
             frame.along(range(self.axis)),
             code.loop(length, step=_PIECE) as start,
         ):
-            left = code.emit(f"sub i64 {length}, {start}")
-            short = code.emit(f"icmp slt i64 {left}, {_PIECE}")
-            count = code.emit(f"select i1 {short}, i64 {left}, i64 {_PIECE}")
+            count = code.piece(length, start, _PIECE)
             pointers = frame.pointers
             frame.pointers = frame.moved(self.axis, start)
             # a scan whose results lie side by side needs no buffer for them
@@ -265,9 +263,7 @@ class _Columns:
         ]
         first = Operand("bool", "b", code.alloca("i8"))
         with frame.along(range(last)), code.loop(frame.dims[last], step=_PIECE) as start:
-            left = code.emit(f"sub i64 {frame.dims[last]}, {start}")
-            short = code.emit(f"icmp slt i64 {left}, {_PIECE}")
-            width = code.emit(f"select i1 {short}, i64 {left}, i64 {_PIECE}")
+            width = code.piece(frame.dims[last], start, _PIECE)
             pointers = frame.pointers
             frame.pointers = frame.moved(last, start)
             # before the first row any sum will do, as the first element takes its place

@@ -60,9 +60,7 @@ def parts(group: Group, shape: Nest) -> Parts | None:
     if group.kind is GroupKind.ROWWISE and not _reduced_once(group):
         return None
     graph = group.graph
-    reductions = [
-        Reduction(graph, graph.nodes[number - len(graph.inputs)]) for number in slots(group)
-    ]
+    reductions = [Reduction(graph, graph.made_by[number]) for number in slots(group)]
     if any(
         reduction.moments and source(group, shape, reduction) is None for reduction in reductions
     ):

@@ -44,7 +44,7 @@ def unrolled_kernel(
     written = Unrolled(group, shape)
     axis = shape.vector_axis
     width = width_of_group(written.graph, schedule, vector_bits, _together(written.graph))
-    layouts = [*group.graph.inputs, *(group.graph.layouts[i] for i in group.graph.outputs)]
+    layouts = group.graph.operand_layouts
     with code.when(frame.nonempty(range(shape.looped))), frame.along(range(axis)):
         operands = []
         for place, index in (*written.reads, *written.writes):

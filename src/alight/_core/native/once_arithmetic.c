@@ -1,0 +1,122 @@
+/* Operators at once on small arrays, as once.c says; and whether whole numbers without axes may overflow. */
+#include "core.h"
+
+/* Tell whether an operand is a whole number of ours without axes. */
+static bool is_whole_number(PyObject *item)
+{
+    Layout *layout = is_ours(item) ? window_of((Array *)item) : NULL;
+    return layout != NULL && layout->ndim == 0 && PyTypeNum_ISINTEGER(((PyArray_Descr *)layout->dtype)->type_num);
+}
+
+/* Tell whether arithmetic on operands may be on whole numbers without axes: NumPy's scalars warn where they
+   overflow, and its arrays do not; the hook tells them apart. */
+static bool may_overflow(binaryfunc run, PyObject *left, PyObject *right)
+{
+    bool computes = run == PyNumber_Add || run == PyNumber_Subtract || run == PyNumber_Multiply
+        || run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
+    return computes && (is_whole_number(left) || is_whole_number(right));
+}
+
+/* Read a whole number: Python's, or an array's without axes, of so many bits (Python's takes the other's dtype). */
+static bool whole_number(PyObject *item, long long *value, int *bits, bool *natural)
+{
+    if (PyLong_CheckExact(item)) {
+        int beyond;
+        *value = PyLong_AsLongLongAndOverflow(item, &beyond);
+        return beyond == 0;
+    }
+    PyArrayObject *array = (PyArrayObject *)item;
+    if (!PyArray_CheckExact(item) || PyArray_NDIM(array) != 0 || !PyTypeNum_ISINTEGER(PyArray_TYPE(array)) || !PyArray_ISBEHAVED_RO(array)) {
+        return false;
+    }
+    int size = (int)PyArray_ITEMSIZE(array);
+    bool plus = PyTypeNum_ISUNSIGNED(PyArray_TYPE(array));
+    const void *data = PyArray_DATA(array);
+    if (size == 1) *value = plus ? (long long)*(const npy_uint8 *)data : *(const npy_int8 *)data;
+    else if (size == 2) *value = plus ? (long long)*(const npy_uint16 *)data : *(const npy_int16 *)data;
+    else if (size == 4) *value = plus ? (long long)*(const npy_uint32 *)data : *(const npy_int32 *)data;
+    else *value = *(const npy_int64 *)data; /* of 2^63 and more: negative, which a natural one must not be */
+    *bits = 8 * size < *bits ? 8 * size : *bits;
+    *natural = *natural || plus;
+    return true;
+}
+
+/* Tell whether two operands are whole numbers so small that their sum, difference and product are of any dtype
+   that has both: of half its bits. */
+static bool cannot_overflow(PyObject *const *both)
+{
+    long long values[2];
+    int bits = 64;
+    bool natural = false;
+    if (!whole_number(both[0], &values[0], &bits, &natural) || !whole_number(both[1], &values[1], &bits, &natural)) {
+        return false;
+    }
+    long long limit = 1LL << (bits / 2 - 1);
+    return values[0] < limit && values[1] < limit && (natural ? values[1] >= 0 && values[0] >= values[1] : values[0] > -limit && values[1] > -limit);
+}
+
+PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
+{
+    Py_ssize_t least;
+    if (!may_do(&least)) {
+        return NULL;
+    }
+    PyObject *both[2] = {operand(left, least), NULL};
+    both[1] = both[0] == NULL ? NULL : operand(right, least);
+    bool small = both[1] != NULL && !outgrow(both, 2, least, run == PyNumber_MatrixMultiply)
+        && (!may_overflow(run, left, right) || cannot_overflow(both));
+    PyObject *result = small ? taken_over(run(both[0], both[1]), least) : NULL;
+    Py_XDECREF(both[0]);
+    Py_XDECREF(both[1]);
+    return result;
+}
+
+PyObject *once_unary(unaryfunc run, PyObject *array)
+{
+    Py_ssize_t least;
+    if (!may_do(&least)) {
+        return NULL;
+    }
+    PyObject *one = operand(array, least), *zero = NULL;
+    bool small = one != NULL;
+    if (small && (run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array)) {
+        zero = PyLong_FromLong(0);
+        PyObject *both[2] = {run == PyNumber_Negative ? zero : one, run == PyNumber_Negative ? one : zero};
+        small = zero != NULL && cannot_overflow(both); /* as what is taken from nothing, or as it is */
+        Py_XDECREF(zero);
+    }
+    PyObject *result = small ? taken_over(run(one), least) : NULL;
+    Py_XDECREF(one);
+    return result;
+}
+
+/* Tell whether an operation in place on a whole number without axes leaves it its dtype, and cannot overflow. */
+static bool stays_in_place(PyObject *target, PyObject *item)
+{
+    PyObject *both[2] = {target, item};
+    bool same = PyLong_CheckExact(item)
+        || (PyArray_CheckExact(item) && PyArray_TYPE((PyArrayObject *)item) == PyArray_TYPE((PyArrayObject *)target));
+    return same && cannot_overflow(both);
+}
+
+PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
+{
+    Py_ssize_t least;
+    if (!is_ours(array) || !may_do(&least)) {
+        return NULL;
+    }
+    Storage *turn = NULL;
+    PyObject *item = operand(other, least), *target = item == NULL ? NULL : bytes_to_write((Array *)array, least, &turn);
+    bool small = target != NULL && (!may_overflow(run, array, array) || stays_in_place(target, item));
+    PyObject *result = small ? run(target, item) : NULL;
+    end_turn(turn);
+    if (result != NULL) {
+        Py_SETREF(result, Py_NewRef(array));
+    } else if (small && PyArray_NDIM((PyArrayObject *)target) == 0
+               && (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_TypeError)) && !is_interrupt()) {
+        PyErr_Clear(); /* the hook says whether it stands for a scalar, which takes any result */
+    }
+    Py_XDECREF(target);
+    Py_XDECREF(item);
+    return result;
+}

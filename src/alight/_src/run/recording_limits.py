@@ -1,0 +1,65 @@
+"""How much may be pending: past so many ops, or so many bytes that they hold, all is evaluated."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from alight._core import Value, floor, pending_storages, sole
+from alight._src.base.uninterrupted import bring
+from alight._src.run.evaluate import evaluate_all
+
+__all__ = ["enough"]
+
+# Not known yet: whoever records is sent to `enough`, which learns it.
+floor.budget = 0
+
+
+def enough() -> None:
+    """Make every live pending storage concrete where many ops are pending, or what they hold is
+    much."""
+    if not floor.budget:
+        _learn_limits()
+    if floor.count < floor.limit:
+        # What was recorded need not come to exist: what is inside of a kernel never does.
+        held = _held_elements()
+        # An expression's own temporaries count too, though only a flush makes them exist: up to
+        # 7/8 nothing is done, and it is counted anew an eighth of the budget later.
+        if held <= floor.budget - floor.budget // 8:
+            floor.pending = held
+            return
+    evaluate_all()
+
+
+def _learn_limits() -> None:
+    bring("alight._src.plan.fuse")
+    from alight._src.plan.fuse import KERNEL_NODES
+    from alight.backends.machine import host_memory
+
+    # A kernel holds no more ops than this, so a longer graph would be cut into several anyway.
+    floor.limit = KERNEL_NODES
+    # Pending results may come to exist together: an eighth of what is free, as float64, leaves room
+    # for their inputs and for the host pool, which has another eighth.
+    floor.budget = max(1, host_memory()[0] // 8 // 8)
+
+
+def _held_elements() -> int:
+    """Return the elements that live pending storages are to have, and those that are kept only to
+    be read for them: as many of float64 as have their bytes."""
+    ready = [s.value for s in pending_storages() if s.value.error is None]
+    # What a jitted function has names for dies with it, but for its results.
+    held = 0 if floor.traced else sum([value.layout.nbytes for value in ready])
+    seen = {id(value) for value in ready}
+    leaves: dict[int, Value] = {}
+    readers: Counter[int] = Counter()
+    while ready:
+        for operand in ready.pop().operands:
+            if operand.op is None:
+                leaves[id(operand)] = operand
+                readers[id(operand)] += 1
+            elif id(operand) not in seen:
+                seen.add(id(operand))
+                ready.append(operand)
+    for leaf in leaves.values():
+        if leaf.data is not None and sole(leaf, 1 + readers[id(leaf)]):
+            held += leaf.layout.nbytes
+    return held // 8
