@@ -11,7 +11,7 @@ from collections.abc import Generator
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any
 
-from alight._core import ArrayBase, Data, Storage, Value, pending_storages
+from alight._core import ArrayBase, Data, Storage, Value, native, pending_storages
 from alight._src.base.classes import is_among
 from alight._src.base.originals import np
 from alight._src.jit.exchange import attributes, exchange, holds_objects
@@ -22,7 +22,7 @@ from alight._src.record import storage_io
 from alight._src.record.argument_memory import bring_home
 from alight._src.record.array import Array
 from alight._src.record.numpy_fallback import holds_arrays, tuple_like
-from alight._src.record.pending import concrete, manners, native
+from alight._src.record.pending import concrete, manners
 from alight._src.run import evaluate
 
 __all__ = ["Leases"]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from alight._core import ArrayBase, layout_of
+from alight._core import ArrayBase, layout_of, native
 from alight._src.base.classes import is_among
 from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import modes_here
 from alight._src.jit.lease import NdArray
 from alight._src.jit.reachability import leads_nowhere, overlap, overlaps_itself
-from alight._src.record.pending import native
 
 __all__ = ["CallSignature", "describe"]
 

@@ -7,13 +7,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from alight._core import Data, Layout, Storage, Value, View, layout_of
+from alight._core import Data, Layout, Storage, Value, View, layout_of, native
 from alight._src.base.originals import np
 from alight._src.jit.reachability import overlaps_itself
-from alight._src.record import storage_io
 from alight._src.record.argument_memory import ArgumentMemory
 from alight._src.record.array import Array
-from alight._src.record.pending import foreign, native
+from alight._src.record.pending import foreign
 from alight._src.run import evaluate
 
 __all__ = ["Lease", "NdArray", "bytes_of", "leasable", "window_of"]
@@ -69,7 +68,7 @@ class Lease:
         them."""
         member: Any
         for member, array in zip(self.members, self.arrays, strict=True):
-            given = storage_io.layout(array)
+            given = layout_of(array)
             if given is not layout_of(member):
                 data = self.storage.value.data
                 if data is not None and data.array is not None and data.array is member:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from alight._core import POLICY, Layout, Value
+from alight._core import POLICY, Layout, Value, layout_of
 from alight._src.base.originals import np
 from alight._src.base.uninterrupted import bring
 from alight._src.config.loading import config, current_policy, policy
@@ -17,7 +17,6 @@ from alight._src.jit.call_program import Argument, Leaf, Making, NotKept
 from alight._src.jit.host_program import HostProgram, Written
 from alight._src.jit.lease import Lease, NdArray
 from alight._src.plan.plan import LaunchStep, Plan, UnopenedDevices
-from alight._src.record import storage_io
 from alight._src.record.argument_memory import Window, bring_home, one_after_the_other
 from alight._src.record.pending import OUTRIGHT
 from alight._src.run import evaluate, residency
@@ -269,7 +268,7 @@ class _Making(Making):
             if array.storage is lease.storage:
                 start = 0 if array.window is None else array.window.offset
                 writeable = array.window is None or array.window.writeable
-                layout = storage_io.layout(array)
+                layout = layout_of(array)
                 home, _, start = self.homes.member(number, layout, start)
                 return Argument(slot, home, (layout, start, writeable))
         return None

@@ -21,6 +21,7 @@ from alight._core import (
     fresh_array,
     hooks,
     layout_of,
+    native,
 )
 from alight._src.base.classes import classes_of, is_among
 from alight._src.base.failures import failures
@@ -33,12 +34,11 @@ from alight._src.record.pending import (
     call_there,
     concrete,
     manners,
-    native,
     record_floor,
     shape_of,
     site,
 )
-from alight._src.record.storage_io import at_once, check_writeable, host, layout, opened
+from alight._src.record.storage_io import at_once, check_writeable, host, opened
 
 _CONTAINERS = (tuple, list, dict)
 # A function that returns one of a list's arrays is given few of them; longer lists are data.
@@ -74,7 +74,7 @@ def outgrow(inputs: Sequence[Any]) -> bool:
     elements = 1
     for item in inputs:
         if isinstance(item, ArrayBase):
-            shape = layout(item).shape
+            shape = layout_of(item).shape
         elif type(item) is np.ndarray:
             shape = item.shape
         else:
@@ -114,7 +114,7 @@ def array_of(value: Value) -> Any:
 def stands_for_scalar(array: ArrayBase) -> bool:
     """Tell whether an Array is what NumPy has a scalar for, as where alight is the namespace."""
     return getattr(type(array), "immutable", False) or (
-        layout(array).ndim == 0
+        layout_of(array).ndim == 0
         and array.window is None
         and array.storage not in _of_no_axes
         and not floor.scalars

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from alight._core import ArrayBase, floor
+from alight._core import ArrayBase, floor, layout_of
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.op_table import OPS
 from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar, wrap
 from alight._src.record.pending import call_there, record_floor, shape_of
-from alight._src.record.storage_io import check_writeable, host, layout
+from alight._src.record.storage_io import check_writeable, host
 from alight._src.record.ufunc_calls import (
     ACCUMULATES,
     FUNCTIONS,
@@ -209,7 +209,7 @@ def _whole_numbers(name: str, *operands: Any) -> list[Any] | None:
     found = []
     for item in operands:
         if isinstance(item, ArrayBase):
-            lay = layout(item)
+            lay = layout_of(item)
             if lay.ndim or lay.dtype.kind not in "biu" or not stands_for_scalar(item):
                 return None
         elif type(item) not in (bool, int) and not isinstance(item, (np.integer, np.bool_)):

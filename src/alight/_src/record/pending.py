@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -20,8 +21,10 @@ from alight._core import (
     Value,
     View,
     floor,
+    hooks,
     layout_of,
     make_layout,
+    native,
     recording_errstate,
     take_over,
 )
@@ -46,7 +49,6 @@ extobj = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
 
 # The folders of files that are not the user's: alight's and NumPy's.
 INSIDE = (package.FOLDER + "/", os.path.dirname(np.__file__) + "/")
-_NATIVE_KINDS = frozenset("biufc")
 WEAK = (bool, int, float, complex)
 
 
@@ -64,17 +66,6 @@ manners = Manners()
 _KEPT = 1 << 14
 _memo: dict[Any, Any] = {}
 register(Cache.OPS, _memo.clear)
-
-
-def native(dtype: np.dtype[Any]) -> bool:
-    """Tell whether alight computes with this dtype; all others are plain ndarrays."""
-    return (
-        dtype.kind in _NATIVE_KINDS
-        and dtype.itemsize <= 16
-        and dtype.isnative
-        and dtype.char != "g"
-        and dtype.char != "G"
-    )
 
 
 def site() -> tuple[Any, int]:
@@ -117,16 +108,9 @@ def call_there(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -
     return found[0](function, args, kwargs)
 
 
-def record_floor() -> int:
-    """Return the result elements below which an op on concrete operands is left to NumPy at
-    once."""
-    here = POLICY.get()
-    if floor.record_floor < 0 and (here is None or not here.floor_given):
-        settle_floor(evaluate.planning_seconds)
-    if floor.kept:
-        floor.waits()
-    least: int = (here or floor).record_floor
-    return least
+# The result elements below which an op on concrete operands is left to NumPy at once.
+record_floor = floor.here
+hooks.settle = partial(settle_floor, evaluate.planning_seconds)
 
 
 def array_floor() -> int:

@@ -11,20 +11,12 @@ from typing import Any
 
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from alight._core import Layout, Value, make_layout
+from alight._core import Layout, Value, make_layout, native
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.ir.op_table import Kind, Op
-from alight._src.record.pending import (
-    as_key,
-    call_there,
-    concrete,
-    native,
-    pend,
-    record_floor,
-    settled,
-)
+from alight._src.record.pending import as_key, call_there, concrete, pend, record_floor, settled
 from alight._src.record.result_strides import result_strides
 from alight._src.run import evaluate
 

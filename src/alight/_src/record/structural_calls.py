@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from alight._core import ArrayBase, Layout, Value, make_layout
+from alight._core import ArrayBase, Layout, Value, layout_of, make_layout, native
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import warnings_suppressed
@@ -22,12 +22,11 @@ from alight._src.record.pending import (
     concrete,
     loses_imaginary,
     may_record,
-    native,
     pend,
     record_floor,
 )
 from alight._src.record.result_strides import dense_strides
-from alight._src.record.storage_io import assign, layout
+from alight._src.record.storage_io import assign
 from alight._src.record.ufunc_calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
 
 Shape = tuple[int, ...]
@@ -146,7 +145,7 @@ def _decoded(shape: Shape, lengths: Mapping[int, int]) -> Shape | None:
 
 def reads_same_memory(function: Callable[..., Any], array: ArrayBase) -> bool:
     """Tell whether a function of one array only makes a view of it."""
-    lay = layout(array)
+    lay = layout_of(array)
     lengths = dict(zip(dict.fromkeys([n for n in lay.shape if n > 1]), _PRIMES, strict=False))
     if not all(n == 1 or n in lengths for n in lay.shape):
         return False
@@ -287,7 +286,7 @@ class Form:
         if found is None or (few and found.size < record_floor()):
             return None
         if out is not None:
-            lay = layout(out)
+            lay = layout_of(out)
             # NumPy joins one array after the other, and reads what it has just written.
             if self.many and any(
                 [isinstance(item, ArrayBase) and item.storage is out.storage for item in inputs]
@@ -314,7 +313,7 @@ class Form:
             return [given[name] for name in first]
         arrays = given[first[0]]
         if isinstance(arrays, ArrayBase):
-            return [*iter(arrays)] if layout(arrays).ndim else None
+            return [*iter(arrays)] if layout_of(arrays).ndim else None
         return list(arrays) if type(arrays) in (list, tuple) else None
 
     def _numpy(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> Any:

@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
+from alight._core import (
+    ArrayBase,
+    Value,
+    at_hand,
+    floor,
+    hooks,
+    layout_of,
+    native,
+    recording_errstate,
+)
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.originals import ndarray_method, np
@@ -36,13 +45,12 @@ from alight._src.record.pending import (
     extobj,
     loses_imaginary,
     manners,
-    native,
     record_floor,
     resolve,
     shape_of,
 )
 from alight._src.record.reductions import reduction
-from alight._src.record.storage_io import assign, host, layout, read
+from alight._src.record.storage_io import assign, host, read
 from alight._src.run import evaluate
 
 # NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
@@ -209,7 +217,7 @@ _KEYWORDS = {"out", "where", "casting", "order", "dtype", "subok", "signature", 
 
 
 def _c(item: Any) -> bool:
-    return not isinstance(item, ArrayBase) or layout(item).c_contiguous
+    return not isinstance(item, ArrayBase) or layout_of(item).c_contiguous
 
 
 def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) -> Any:
@@ -226,7 +234,7 @@ def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) ->
         if isinstance(item, ArrayBase):
             found = at_hand(item)
             if found is None:
-                if layout(item).size >= least or not at_hand_below(item.storage.value, least):
+                if layout_of(item).size >= least or not at_hand_below(item.storage.value, least):
                     return NotImplemented
                 found = host(item)  # and who follows reads is told
             elif found.size >= least:
@@ -252,7 +260,7 @@ def small(inputs: Sequence[Any]) -> bool:
         return False
     for item in inputs:
         if isinstance(item, ArrayBase):
-            if layout(item).size >= least or not at_hand_below(item.storage.value, least):
+            if layout_of(item).size >= least or not at_hand_below(item.storage.value, least):
                 return False
         elif type(item) is np.ndarray:
             if item.size >= least:
@@ -289,13 +297,13 @@ def _into(
     assert resolved is not None
     # NumPy broadcasts what it computes, and the mask, into every array it is given to write into.
     shape = resolved.outputs[0].shape
-    shapes = {layout(target).shape for target in outs if target is not None}
+    shapes = {layout_of(target).shape for target in outs if target is not None}
     if mask is not None:
         shapes.add(mask.layout.shape)
     if shapes != {shape}:
         shape = np.broadcast_shapes(shape, *shapes)
     for target, result_layout in zip(outs, resolved.outputs, strict=True):
-        lay = result_layout if target is None else layout(target)
+        lay = result_layout if target is None else layout_of(target)
         if lay.shape != shape or (
             target is not None
             and (
@@ -403,7 +411,7 @@ def reduce_call(
         keywords = {"axis": axis, **kwargs}
         if out is not None:
             keywords["out"] = out
-        empty = isinstance(array, ArrayBase) and not layout(array).size
+        empty = isinstance(array, ArrayBase) and not layout_of(array).size
         if empty:
             return run_in_numpy(function, (array,), keywords)
         return exit_to_numpy(numpy_function(name), (array,), keywords)
@@ -412,7 +420,7 @@ def reduce_call(
         once = floor.scalars and record_floor() != OUTRIGHT
         dying = once and recorded.layout.ndim == 0 and temporary(array, named)
         return make(recorded, array if dying else None)
-    lay = layout(out)
+    lay = layout_of(out)
     if (
         # NumPy computes in the dtype of `out`, and rounds to it between a mean's steps.
         lay.dtype != recorded.layout.dtype
