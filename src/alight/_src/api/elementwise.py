@@ -13,10 +13,10 @@ from alight._core import ArrayBase, Value, layout_of
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record.conversions import asarray, copy_of
-from alight._src.record.numpy_fallback import exit_to_numpy, outgrow, run_in_numpy
+from alight._src.record.numpy_fallback import exit_to_numpy, run_in_numpy
 from alight._src.record.pending import WEAK, WHERE, elementwise
 from alight._src.record.structural_calls import bound, implements
-from alight._src.record.ufunc_calls import at_once, make, operand, small, ufunc_call
+from alight._src.record.ufunc_calls import at_once, make, operand, outgrow, small, ufunc_call
 
 NO_VALUE = np._NoValue
 

@@ -16,14 +16,9 @@ from alight._src.record.conversions import astype, copy_of, made_of, reshape, se
 from alight._src.record.flat_iterator import FlatIterator
 from alight._src.record.numpy_fallback import arrays_in, ndarrays, run_in_numpy
 from alight._src.record.pending import call_there, concrete, shape_of
+from alight._src.record.reductions import given, reduce_call
 from alight._src.record.storage_io import apply_view, host
-from alight._src.record.ufunc_calls import (
-    FUNCTIONS,
-    exit_to_numpy,
-    given,
-    reduce_call,
-    ufunc_call,
-)
+from alight._src.record.ufunc_calls import FUNCTIONS, exit_to_numpy, ufunc_call
 
 _type = type
 CLIP: Any = OPS["clip"].reference

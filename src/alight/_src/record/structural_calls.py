@@ -11,12 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from alight._core import ArrayBase, Layout, Value, layout_of, make_layout, native
+from alight._core import (
+    ArrayBase,
+    Layout,
+    Value,
+    layout_of,
+    make_layout,
+    native,
+    recording_errstate,
+)
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.ir.op_table import OPS, Op
-from alight._src.record.numpy_fallback import outgrow, run_in_numpy
+from alight._src.record.numpy_fallback import run_in_numpy
 from alight._src.record.pending import (
     WEAK,
     concrete,
@@ -27,7 +35,15 @@ from alight._src.record.pending import (
 )
 from alight._src.record.result_strides import dense_strides
 from alight._src.record.storage_io import assign
-from alight._src.record.ufunc_calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
+from alight._src.record.ufunc_calls import (
+    FUNCTIONS,
+    at_once,
+    exit_to_numpy,
+    make,
+    operand,
+    outgrow,
+    small,
+)
 
 Shape = tuple[int, ...]
 # The result's shape from the operands' shapes and the attributes; None: from NumPy's answer for
@@ -160,6 +176,8 @@ def reads_same_memory(function: Callable[..., Any], array: ArrayBase) -> bool:
 
 def strong(item: Any) -> Value | None:
     """Return an operand as a value: Python scalars are as strong as arrays here."""
+    if isinstance(item, ArrayBase) and item.window is None:
+        return item.storage.value
     value = operand(item)
     if value is None or isinstance(value, Value):
         return value
@@ -251,9 +269,9 @@ class Form:
         if out is not None and not isinstance(out, ArrayBase):
             return None
         inputs = self.inputs(given)
-        if inputs is None or not may_record():
+        if inputs is None or (recording_errstate() is None and not may_record()):
             return None
-        few = small((*inputs, out))
+        few = record_floor() > 0 and small((*inputs, out))
         if few and not outgrow(inputs):
             return None
         attrs = {k: frozen(v) for k, v in given.items() if k not in self.names[: self.count]}

@@ -19,21 +19,12 @@ from alight._core import (
 )
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
-from alight._src.base.originals import ndarray_method, np
+from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import categories_of
-from alight._src.fp_warnings.filters import collected, when_to_warn
-from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, Warns, op_of
-from alight._src.record.dead_operands import temporary
-from alight._src.record.numpy_fallback import (
-    array_of,
-    exit_to_numpy,
-    outgrow,
-    run_in_numpy,
-    wrap,
-    wrapped,
-)
+from alight._src.fp_warnings.filters import collected
+from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, op_of
+from alight._src.record.numpy_fallback import array_of, exit_to_numpy, run_in_numpy, wrap, wrapped
 from alight._src.record.pending import (
-    OUTRIGHT,
     WEAK,
     WHERE,
     at_hand_below,
@@ -49,7 +40,6 @@ from alight._src.record.pending import (
     resolve,
     shape_of,
 )
-from alight._src.record.reductions import reduction
 from alight._src.record.storage_io import assign, host, read
 from alight._src.run import evaluate
 
@@ -57,14 +47,6 @@ from alight._src.run import evaluate
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 # Modules of NumPy's that load late → what makes their functions ours, when the first is called.
 LATE: dict[str, Callable[[], object]] = {}
-
-# What `ufunc.reduce` and `ufunc.accumulate` are called in the table.
-REDUCES = {
-    "add": "sum", "multiply": "prod", "minimum": "min", "maximum": "max", "logical_or": "any",
-    "logical_and": "all",
-}  # fmt: skip
-ACCUMULATES = {"add": "cumsum", "multiply": "cumprod"}
-
 
 # Of what has no axes NumPy has arrays where it comes of these, of all else scalars.
 _ARRAYS = frozenset((WHERE, OPS["tensordot"]))
@@ -94,7 +76,7 @@ def operand(item: Any) -> Any:
     Memory that belongs to others is copied: reading it must not be deferred.
     """
     if isinstance(item, ArrayBase):
-        return read(item)
+        return item.storage.value if item.window is None else read(item)
     if type(item) in WEAK:
         return item
     if isinstance(item, np.generic):
@@ -119,7 +101,7 @@ def ufunc_call(ufunc: np.ufunc, inputs: Sequence[Any], kwargs: Mapping[str, Any]
     op = UFUNCS.get(ufunc) or op_of(ufunc)  # a call less, where it is known
     out = kwargs.get("out")
     if out is not None and manners.scalar is not None:
-        out = tuple(map(_no_scalar, out)) if type(out) is tuple else _no_scalar(out)
+        out = tuple(map(no_scalar, out)) if type(out) is tuple else no_scalar(out)
         kwargs = {**kwargs, "out": out}
     where = kwargs.get("where", True)
     if op is None or op.kind is not Kind.ELEMENTWISE or len(inputs) != ufunc.nin:
@@ -177,7 +159,7 @@ def _loses(operands: Sequence[Any], dtypes: Sequence[np.dtype[Any]]) -> bool:
     return any([isinstance(o, Value) and loses_imaginary(o.layout.dtype, d) for o, d in pairs])
 
 
-def _no_scalar(out: Any) -> Any:
+def no_scalar(out: Any) -> Any:
     """Return what a call is to write into, NumPy's own scalars for ours: it refuses them."""
     return out.now() if getattr(type(out), "immutable", False) else out
 
@@ -268,6 +250,40 @@ def small(inputs: Sequence[Any]) -> bool:
         elif type(item) not in _SMALL and math.prod(shape_of(item)) >= least:
             return False
     return True
+
+
+def outgrow(inputs: Sequence[Any]) -> bool:
+    """Tell whether arrays that are small themselves make a large one, broadcast against each other
+    or, two of them, as a product of matrices."""
+    least = record_floor()
+    if least <= 0:
+        return False
+    shapes = []
+    elements = 1
+    for item in inputs:
+        if isinstance(item, ArrayBase):
+            shape = layout_of(item).shape
+        elif type(item) is np.ndarray:
+            shape = item.shape
+        else:
+            continue
+        if shape and shape not in shapes:
+            shapes.append(shape)
+            elements *= math.prod(shape)
+    if len(shapes) < 2 or elements < least:
+        return False
+    one, other = shapes[0], shapes[1]
+    if (
+        len(inputs) == 2
+        and len(one) > 1
+        and one[-1:] == other[-2:-1]
+        and elements // one[-1] ** 2 >= least
+    ):
+        return True
+    try:
+        return math.prod(np.broadcast_shapes(*shapes)) >= least
+    except failures(ValueError):  # NumPy says so, elsewhere
+        return False
 
 
 def _into(
@@ -363,149 +379,15 @@ def _masked(mask: Value, item: Any, dtype: np.dtype[Any], calm: float) -> Value:
     return picked[0]
 
 
-@lru_cache(None)
-def numpy_function(name: str) -> Callable[..., Any]:
-    """Return NumPy's own function for a reduction or scan of the table."""
-    method, _, ufunc = name.partition("_")
-    if method in ("reduce", "accumulate"):
-        return getattr(getattr(np, ufunc), method)  # type: ignore[no-any-return]
-    return getattr(np, name)  # type: ignore[no-any-return]
-
-
-# Keywords of reductions that cannot hold arrays.
-_ATTRIBUTES = frozenset(("dtype", "keepdims", "ddof", "correction"))
-
-
-def reduce_call(
-    name: str, array: Any, axis: Any, out: Any, kwargs: dict[str, Any], named: bool = False
-) -> Any:
-    """Return a reduction or scan of an array; ``kwargs`` hold only what the caller gave.
-    ``named``: its caller was itself given keywords."""
-    recorded = None
-    if out is not None and manners.scalar is not None:
-        out = _no_scalar(out)
-    function = numpy_function(name)
-    if isinstance(array, ArrayBase) and "correction" not in kwargs:
-        # It does without the function's checks, and warns of what is empty at its caller's line.
-        function = ndarray_method(name, function)
-    if out is None and kwargs.keys() <= _ATTRIBUTES:
-        found = at_once(function, (array,), {"axis": axis, **kwargs})
-        if found is not NotImplemented:
-            return found
-    if small((array, out, kwargs.get("where"))):
-        keywords = {"axis": axis, **kwargs, **({} if out is None else {"out": out})}
-        return run_in_numpy(function, (array,), keywords)
-    records = OPS[name].warns is not Warns.IN_WORDS
-    if recording_errstate() is not None:
-        records = records or when_to_warn() == "later"
-    else:
-        records = records and "where" not in kwargs and collected()
-    if records and (out is None or isinstance(out, ArrayBase)):
-        try:
-            recorded = _recorded_reduction(OPS[name], array, axis, kwargs)
-        except failures():
-            if out is None:
-                raise
-            # its dtype may make a call right that is wrong without
-    if recorded is None:
-        keywords = {"axis": axis, **kwargs}
-        if out is not None:
-            keywords["out"] = out
-        empty = isinstance(array, ArrayBase) and not layout_of(array).size
-        if empty:
-            return run_in_numpy(function, (array,), keywords)
-        return exit_to_numpy(numpy_function(name), (array,), keywords)
-    if out is None:
-        # a body that was given up has had what it makes for scalars since this call began
-        once = floor.scalars and record_floor() != OUTRIGHT
-        dying = once and recorded.layout.ndim == 0 and temporary(array, named)
-        return make(recorded, array if dying else None)
-    lay = layout_of(out)
-    if (
-        # NumPy computes in the dtype of `out`, and rounds to it between a mean's steps.
-        lay.dtype != recorded.layout.dtype
-        or lay.dtype == np.float16
-        or lay.shape != recorded.layout.shape
-        or (out.window is not None and not out.window.writeable)
-    ):
-        return exit_to_numpy(numpy_function(name), (array,), {"axis": axis, "out": out, **kwargs})
-    assign(out, recorded)
-    return out
-
-
-def given(**keywords: Any) -> dict[str, Any]:
-    """Return the keywords that differ from what NumPy does without them."""
-    return {
-        key: value
-        for key, value in keywords.items()
-        if value is not None
-        and value is not np._NoValue
-        and not (key == "keepdims" and value is False)
-        and not (key == "where" and value is True)
-    }
-
-
-def _negative_zero(item: Any) -> bool:
-    """Tell whether a scalar has a part that is -0.0: 0.0 as a key, and another start of a sum."""
-    if type(item) is complex:
-        return _negative_zero(item.real) or _negative_zero(item.imag)
-    return type(item) is float and item == 0 and math.copysign(1.0, item) < 0
-
-
-def _recorded_reduction(op: Op, array: Any, axis: Any, kwargs: Mapping[str, Any]) -> Value | None:
-    value = operand(array)
-    if not isinstance(value, Value):
-        return None
-    if isinstance(axis, np.integer):
-        axis = int(axis)
-    if not (axis is None or type(axis) in (int, tuple)):
-        return None
-    mask = None
-    attrs = {}
-    for key, item in kwargs.items():
-        if key == "where":
-            if item is True:
-                continue
-            mask = operand(item)
-            if not isinstance(mask, Value) or mask.layout.dtype != np.bool_:
-                return None
-        elif key == "dtype":
-            if item is None:
-                continue
-            attrs[key] = np.dtype(item)
-            if not native(attrs[key]) or loses_imaginary(value.layout.dtype, attrs[key]):
-                return None
-        elif key == "correction":
-            if "ddof" in kwargs or isinstance(item, ArrayBase):
-                return None
-            attrs["ddof"] = item
-        elif key == "keepdims":
-            if type(item) not in (bool, int):
-                return None
-            if item:
-                attrs[key] = True
-        elif key == "out":
-            return None
-        else:
-            if isinstance(item, np.generic):
-                item = item.item()
-            if type(item) not in WEAK or _negative_zero(item):
-                return None
-            # one NaN for all: others equal nothing, and plans are found by equal attributes
-            attrs[key] = math.nan if type(item) is float and item != item else item
-    return reduction(op, value, axis, attrs, mask)
-
-
 __all__ = [
     "FUNCTIONS",
     "LATE",
     "at_once",
     "exit_to_numpy",
-    "given",
     "make",
     "operand",
     "operands_of",
-    "reduce_call",
+    "outgrow",
     "ufunc_call",
     "wrap",
     "wrapped",

@@ -233,8 +233,7 @@ class Execution:
             value.bind(data, offset)
 
     def _launch(self, step: LaunchStep) -> None:
-        ready = ready_of(step)
-        values = self.values
+        ready, values = ready_of(step), self.values
         if ready.direct is not None:
             if step.over is not None:  # a place would hold what the kernel may write over
                 self.places.pop(step.inputs[step.over[1]], None)
@@ -291,7 +290,10 @@ class Execution:
                     if where.id == HOST_DEVICE:  # the last there is
                         raise
                     heard.clear()
-        if self._tells(step, heard, recorded):
+        # A step that is ready by now is asked for a shorter way before the log is told.
+        if seconds is not None and runner is ready and ready.plainly:
+            ready.shorten(recorded, listen)
+        if heard and self._tells(step, heard, recorded):
             arrays = [array_at(place) for place in places]
             emit.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
         first = values[step.outputs[0]]
@@ -318,8 +320,6 @@ class Execution:
             told = (LaunchRecord(decision, site, *known),)
             graph = step.group.graph
             started(where, Started(graph, told, *events, sources, buffers, where_from, refs))
-        elif runner is ready:
-            ready.shorten(recorded, listen)
 
     def _tells(self, step: LaunchStep, heard: Sequence[str], recorded: Sequence[Any]) -> bool:
         """Tell whether NumPy has something to show of what was heard."""
