@@ -26,7 +26,7 @@ from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.run import residency, window_writes
 from alight._src.run.pending_outcomes import LaunchRecord, Started, started
-from alight._src.run.prepared_step import Place, Ready, array_at, ready_of
+from alight._src.run.prepared_step import HERE, Place, Ready, array_at, ready_of
 from alight._src.run.streaming import streamed
 from alight.backends.base import Operand
 from alight.backends.host import run_node
@@ -251,9 +251,9 @@ class Execution:
                 decision = ready.decision_in_place() if over else step.decision
                 LOG.launched(decision, site, took, ready.spot, ready.eligible, False)
                 return
-        places = [self._place(number) for number in step.inputs]
         recorded = [values[number] for number in step.nodes]
         listen = ready.listened(recorded)
+        places = [self._place(number) for number in step.inputs]
         heard: list[str] = []
         where, implementation, decision = ready.where, step.implementation, step.decision
         passage = ready.passage if step.passes else None
@@ -290,8 +290,7 @@ class Execution:
                     if where.id == HOST_DEVICE:  # the last there is
                         raise
                     heard.clear()
-        # A step that is ready by now is asked for a shorter way before the log is told.
-        if seconds is not None and runner is ready and ready.plainly:
+        if runner is ready and ready.plainly and ready.spot == HERE:
             ready.shorten(recorded, listen)
         if heard and self._tells(step, heard, recorded):
             arrays = [array_at(place) for place in places]

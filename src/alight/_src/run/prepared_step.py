@@ -33,6 +33,7 @@ from alight.device import HOST_DEVICE, Reason
 from alight.errors import OutOfDeviceMemory
 
 __all__ = [
+    "HERE",
     "HOST_DEVICE",
     "Place",
     "Ready",
@@ -50,7 +51,7 @@ Place = tuple[Data, int, Layout]
 # What NumPy is timed on beside a kernel, and its temporaries, must fit in memory that is free.
 _SHARE_OF_MEMORY = 8
 
-_HERE = ("generated", HOST_DEVICE)
+HERE = ("generated", HOST_DEVICE)
 # What the native core hears of (native/flags.h).
 _WATCHED = frozenset(("divide", "over", "invalid"))
 
@@ -224,9 +225,10 @@ class Ready:
         return made, seconds, (start, event)
 
     def shorten(self, recorded: Sequence[Value | None], listen: frozenset[str]) -> None:
-        """Have the next runs go straight to the kernel, on values recorded as these that hear
-        what these ``listen`` to: there is nothing left to find out."""
-        if not listen <= _WATCHED or self.spot != _HERE:
+        """Have the next runs go straight to the kernel, which is generated code on the host, on
+        values recorded as these that hear what these ``listen`` to: there is nothing left to find
+        out."""
+        if not listen <= _WATCHED:
             return
         states = [value.errstate for value in recorded if value is not None]
         if not states or any([state is not states[0] for state in states]):
