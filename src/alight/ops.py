@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from alight._core import native
 from alight._src.base.at_fork import renewed
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.failures import failures
@@ -16,7 +17,6 @@ from alight._src.ir.body import choose, operands_named, typed
 from alight._src.ir.op import NUMPY_ULP
 from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, Origin, enter
 from alight._src.record.declared_ops import STAND_INS, adopt, adopt_all
-from alight._src.record.pending import native
 from alight._src.record.ufunc_calls import FUNCTIONS
 from alight._src.run import residency
 

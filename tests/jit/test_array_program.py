@@ -10,7 +10,7 @@ import pytest
 
 import alight
 from alight._core import floor
-from alight._src.jit import array_program
+from alight._src.jit import array_program, traced_program
 from alight._src.plan.plan import LaunchStep
 from alight._src.run import residency
 from jitted_bodies import (
@@ -110,7 +110,7 @@ def test_what_a_body_creates_is_kept_as_it_was(force: str) -> None:
 def test_what_is_too_large_to_keep_is_created_every_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(array_program, "CONSTANT_BYTES", 99 * 8)
+    monkeypatch.setattr(traced_program, "CONSTANT_BYTES", 99 * 8)
     made: Any = alight.jit(priced)
     with alight.policy(force="sim:0", floor=0):
         for seed in range(3):
@@ -131,7 +131,7 @@ def filled(draws: Any) -> Any:
 def test_what_is_the_same_everywhere_is_made_where_the_arguments_lie(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(array_program, "CONSTANT_BYTES", 8)
+    monkeypatch.setattr(traced_program, "CONSTANT_BYTES", 8)
     made: Any = alight.jit(filled)
     with alight.policy(force="sim:0", floor=0):
         for seed in range(3):

@@ -170,7 +170,7 @@ def traced(kind: Specialization, *there: bool, exact: bool = True, gains: bool =
     trace = Trace()
     trace.exact = exact
     program: Any = object()
-    kind.traced(trace, program, there, gains, planned=False)
+    kind.traced(trace, (), program, there, gains, planned=False, idle=False)
 
 
 def made(kind: Specialization, there: bool) -> Way:

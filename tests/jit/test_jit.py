@@ -1402,9 +1402,9 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     be_eager(monkeypatch)
     be_generated(monkeypatch)
     at_hand = False
-    monkeypatch.setattr(
-        sys.modules["alight._src.jit.guarding"], "kernel_at_hand", lambda step: at_hand
-    )
+    for module in ("jit.guarding", "run.prepared_step"):
+        where = sys.modules[f"alight._src.{module}"]
+        monkeypatch.setattr(where, "kernel_at_hand", lambda step: at_hand)
     ran: list[Any] = []
     traced = Specialization.traced
     monkeypatch.setattr(

@@ -93,9 +93,9 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     there = False
     be_generated(monkeypatch)
     monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
-    monkeypatch.setattr(
-        sys.modules["alight._src.jit.guarding"], "kernel_at_hand", lambda step: there
-    )
+    for module in ("jit.guarding", "run.prepared_step"):
+        where = sys.modules[f"alight._src.{module}"]
+        monkeypatch.setattr(where, "kernel_at_hand", lambda step: there)
     monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
     jitted: Any = alight.jit(windows)
     want = windows(64)

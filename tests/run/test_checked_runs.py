@@ -15,9 +15,8 @@ import pytest
 import alight
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.config import loading
-from alight._src.jit.lease import Lease
 from alight._src.plan.plan import WriteStep
-from alight._src.record.argument_memory import bring_home
+from alight._src.record.argument_memory import Lease, bring_home
 from alight._src.run import (
     checked_execution,
     evaluate,
@@ -239,14 +238,14 @@ def test_chunks_of_other_rows_are_refused(fault: str, monkeypatch: pytest.Monkey
 def leases(other_thread: bool) -> tuple[Array, Any, Any]:
     """Return memory of a caller's, and an Array for each of two calls that have it at once."""
     w = np.arange(40.0)
-    mine = Lease([w])
+    mine = Lease.of([[w]])[0]
     found = [mine]
     if other_thread:
-        thread = threading.Thread(target=lambda: found.append(Lease([w])))
+        thread = threading.Thread(target=lambda: found.append(Lease.of([[w]])[0]))
         thread.start()
         thread.join()
     else:
-        found.append(Lease([w]))
+        found.append(Lease.of([[w]])[0])
     return w, *found
 
 
@@ -297,7 +296,7 @@ def test_what_is_written_under_a_mask_is_not_put_into_leased_memory_whole(
     monkeypatch.setattr(execute.Execution, "__init__", begin)
 
     def call() -> None:
-        lease = Lease([np.arange(40.0)])
+        lease = Lease.of([[np.arange(40.0)]])[0]
         part = lease.arrays[0][:30]
         part[part > 3] = 7
         evaluate.evaluate_all()
@@ -353,7 +352,7 @@ def test_a_run_that_is_broken_off_leaves_what_was_written_first(where: dict[str,
     seen = 0
     for at in range(1, 12):
         x, y = np.arange(40.0), np.arange(40) / 2
-        leases = Lease([x]), Lease([y])
+        leases = Lease.of([[x]])[0], Lease.of([[y]])[0]
         with alight.policy(**where), pytest.MonkeyPatch.context() as patch:
             several(leases[0].arrays[0], leases[1].arrays[0])
             break_off(patch, at)
@@ -397,7 +396,7 @@ def test_leased_memory_that_holds_none_of_its_versions_is_refused() -> None:
     """The version made lies elsewhere; what was there before is to be there still."""
 
     def call(scribbles: bool) -> None:
-        lease = Lease([np.arange(40.0)])
+        lease = Lease.of([[np.arange(40.0)]])[0]
         array = lease.arrays[0]
         held = array.storage.value.data  # so that it is not written in place
         array[:10] = np.ones(10)

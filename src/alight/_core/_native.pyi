@@ -43,8 +43,11 @@ def make_layout(
 ) -> Layout:
     """Return the one layout with these fields; strides default to C order."""
 
-def layout_of(array: np.ndarray[Any, Any]) -> Layout:
-    """Return the layout of an ndarray."""
+def layout_of(array: np.ndarray[Any, Any] | ArrayBase) -> Layout:
+    """Return the layout of an Array or ndarray."""
+
+def native(dtype: np.dtype[Any]) -> bool:
+    """Tell whether alight computes with this dtype; all others are plain ndarrays."""
 
 class View:
     """A window on a storage: a layout, the byte it starts at, and whether it may be written."""
@@ -256,6 +259,7 @@ class Hooks:
     wrap: Callable[[Any], Any]  # an ndarray or NumPy scalar as what the front door promises
     inside: tuple[str, ...]
     flush: Callable[[], None]
+    settle: Callable[[], None]  # find `Floor.record_floor`, for `Floor.here`
     errstate: Callable[[], Any]  # the state to record under, or None: for `recording_errstate`
 
 hooks: Hooks
@@ -293,6 +297,10 @@ class Floor:
     def wait(self, seconds: float) -> None:
         """Leave ops on concrete operands to NumPy, however large, for so many seconds from now on;
         arrays that were to be alight's go on to be. 0: no longer."""
+
+    def here(self) -> int:
+        """Return the result elements below which an op on concrete operands is left to NumPy at
+        once, under the policy in force."""
 
     def waits(self) -> bool:
         """Tell whether all work is left to NumPy for a while."""

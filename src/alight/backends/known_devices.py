@@ -53,6 +53,8 @@ class Recalled(NamedTuple):
 def _state(path: str) -> str:
     """Return what a file or folder looks like, in a form that copies and other mounts of it
     share."""
+    if not os.access(path, os.F_OK):  # most are
+        return "absent"
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):

@@ -82,7 +82,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *appears, *array, *binary, *unary, *in_place, *getitem, *setitem, *ufunc, *at_once, *wrap, *taken;
-    PyObject *inside, *flush, *errstate;
+    PyObject *inside, *flush, *settle, *errstate;
 } Hooks;
 
 typedef struct {
@@ -113,6 +113,7 @@ PyObject *layout_find(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp *sha
 bool strides_are_dense(Py_ssize_t ndim, const npy_intp *shape, const npy_intp *strides, npy_intp itemsize);
 PyObject *make_layout(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *layout_of(PyObject *module, PyObject *array);
+PyObject *native(PyObject *module, PyObject *dtype);
 
 /* value.c */
 Value *value_new(PyObject *op, PyObject *operands, PyObject *layout, PyObject *errstate);

@@ -211,6 +211,43 @@ static PyObject *floor_wait(Floor *self, PyObject *seconds)
     Py_RETURN_NONE;
 }
 
+/* Tell whether the floor is known, or nobody needs to know: a policy names the floors of all classes of ops. */
+static bool is_known(Floor *self)
+{
+    PyObject *policy, *given = NULL;
+    if (self->record_floor >= 0) {
+        return true;
+    }
+    if (PyContextVar_Get(policy_in_force, NULL, &policy) < 0) {
+        return false;
+    }
+    if (policy != NULL && policy != Py_None) {
+        given = PyObject_GetAttrString(policy, "floor_given");
+    }
+    bool known = given != NULL && PyObject_IsTrue(given) > 0;
+    Py_XDECREF(given);
+    Py_XDECREF(policy);
+    return known;
+}
+
+static PyObject *floor_here(Floor *self, PyObject *nothing)
+{
+    Py_ssize_t least;
+    if (!is_known(self)) {
+        PyObject *hook = PyErr_Occurred() ? NULL : Py_XNewRef(hooks->settle);
+        PyObject *settled = hook == NULL ? NULL : PyObject_CallNoArgs(hook);
+        Py_XDECREF(hook);
+        if (settled == NULL) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_AttributeError, "settle");
+            }
+            return NULL;
+        }
+        Py_DECREF(settled);
+    }
+    return floor_in_force(&least) ? PyLong_FromSsize_t(least) : NULL;
+}
+
 static PyObject *floor_waits(Floor *self, PyObject *nothing)
 {
     return PyBool_FromLong(still_waits(self));
@@ -247,6 +284,9 @@ static PyMethodDef floor_methods[] = {
     {"wait", (PyCFunction)floor_wait, METH_O,
      "Leave ops on concrete operands to NumPy, however large, for so many seconds from now on; arrays that were to "
      "be alight's go on to be. 0: no longer."},
+    {"here", (PyCFunction)floor_here, METH_NOARGS,
+     "Return the result elements below which an op on concrete operands is left to NumPy at once, under the policy in "
+     "force; the hook ``settle`` is called where they are not known yet."},
     {"waits", (PyCFunction)floor_waits, METH_NOARGS, "Tell whether all work is left to NumPy for a while."},
     {NULL},
 };
@@ -288,6 +328,7 @@ static int hooks_traverse(Hooks *self, visitproc visit, void *arg)
     Py_VISIT(self->taken);
     Py_VISIT(self->inside);
     Py_VISIT(self->flush);
+    Py_VISIT(self->settle);
     Py_VISIT(self->errstate);
     return 0;
 }
@@ -307,6 +348,7 @@ static int hooks_clear(Hooks *self)
     Py_CLEAR(self->taken);
     Py_CLEAR(self->inside);
     Py_CLEAR(self->flush);
+    Py_CLEAR(self->settle);
     Py_CLEAR(self->errstate);
     return 0;
 }
@@ -332,6 +374,7 @@ static PyMemberDef hooks_members[] = {
     MEMBER(Hooks, taken),
     MEMBER(Hooks, inside),
     MEMBER(Hooks, flush),
+    MEMBER(Hooks, settle),
     MEMBER(Hooks, errstate),
     {NULL},
 };

@@ -347,13 +347,31 @@ PyObject *make_layout(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
 
 PyObject *layout_of(PyObject *module, PyObject *object)
 {
+    if (PyObject_TypeCheck(object, &ArrayType)) {
+        Layout *found = window_of((Array *)object);
+        if (found == NULL) {
+            PyErr_SetString(PyExc_AttributeError, "storage");
+        }
+        return Py_XNewRef((PyObject *)found);
+    }
     if (!PyArray_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "layout_of takes an ndarray, not %.80s. Fix: pass numpy.asarray(it).",
+        PyErr_Format(PyExc_TypeError, "layout_of takes an Array or ndarray, not %.80s. Fix: pass numpy.asarray(it).",
                      Py_TYPE(object)->tp_name);
         return NULL;
     }
     PyArrayObject *array = (PyArrayObject *)object;
     return layout_find(PyArray_DESCR(array), PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array));
+}
+
+PyObject *native(PyObject *module, PyObject *object)
+{
+    if (!expect_type(object, &PyArrayDescr_Type, "dtype")) {
+        return NULL;
+    }
+    PyArray_Descr *dtype = (PyArray_Descr *)object;
+    bool known = strchr("biufc", dtype->kind) != NULL && PyDataType_ELSIZE(dtype) <= 16 && PyArray_ISNBO(dtype->byteorder)
+                 && dtype->type != NPY_LONGDOUBLELTR && dtype->type != NPY_CLONGDOUBLELTR;
+    return PyBool_FromLong(known);
 }
 
 static PyObject *make_probe;

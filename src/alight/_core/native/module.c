@@ -11,7 +11,8 @@ PyObject *empty_tuple;
 static PyMethodDef functions[] = {
     {"make_layout", (PyCFunction)(void (*)(void))make_layout, METH_FASTCALL | METH_KEYWORDS,
      "Return the one layout with these fields; strides default to C order."},
-    {"layout_of", layout_of, METH_O, "Return the layout of an ndarray."},
+    {"layout_of", layout_of, METH_O, "Return the layout of an Array or ndarray."},
+    {"native", native, METH_O, "Tell whether alight computes with this dtype; all others are plain ndarrays."},
     {"pending_storages", pending_storages, METH_NOARGS,
      "Return the live storages whose version is pending, oldest first."},
     {"request", (PyCFunction)(void (*)(void))request, METH_FASTCALL | METH_KEYWORDS,

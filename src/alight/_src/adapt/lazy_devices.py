@@ -55,7 +55,7 @@ _COUNTING_SECONDS = 2e-5
 
 def waiting(policy: Policy) -> tuple[Recalled, ...]:
     """Return the calibrated devices that the policy allows, unnamed, and that were not opened."""
-    if planner_facts.is_aside() or not registry.leaves_open(policy):
+    if not registry.leaves_open(policy):
         return ()
     found = known_devices.recalled()
     return tuple([one for one in found if _waits(one) and policy.allows(one.device.id)])

@@ -21,17 +21,20 @@ from alight._src.store import default_store, digest
 from alight.backends import registry
 
 if TYPE_CHECKING:
+    from alight._core import Layout
+    from alight._src.config.policy import Policy
     from alight._src.ir.group import Group
-    from alight._src.plan.plan import Estimate
+    from alight._src.plan.plan import Estimate, Facts
     from alight._src.plan.profile import Profile
     from alight.device import Device
 
 __all__ = [
     "aside",
+    "asides",
     "copy_seconds",
     "estimate",
+    "facts",
     "gap_on",
-    "is_aside",
     "is_host_stored",
     "likely_supports",
     "profile_at_hand",
@@ -105,23 +108,19 @@ def is_host_stored() -> bool:
     return HOST_DEVICE in _profiles or is_host_known()
 
 
-_aside: list[None] = []
+# Is anything in it, what is planned now is planned to see what planning takes.
+asides: list[None] = []
 
 
 @contextlib.contextmanager
 def aside() -> Iterator[None]:
     """Have what is planned inside, to see what planning takes, ask for no calibration and leave
     nothing to later processes."""
-    _aside.append(None)
+    asides.append(None)
     try:
         yield
     finally:
-        _aside.pop()
-
-
-def is_aside() -> bool:
-    """Tell whether what is planned now is planned to see what planning takes."""
-    return bool(_aside)
+        asides.pop()
 
 
 def profiles(devices: Sequence[Device]) -> Mapping[str, Profile]:
@@ -139,10 +138,58 @@ def step_seconds() -> float:
     return STEP_SECONDS if found is None else found.value
 
 
-def steps_on(devices: Sequence[Device]) -> dict[str, float]:
+def steps_on(known: Mapping[str, Profile]) -> dict[str, float]:
     """Return our own seconds for one step more on each of these devices, where they are known."""
-    known = {name: profile.one_offs.get("step") for name, profile in profiles(devices).items()}
-    return {name: step.value for name, step in known.items() if step is not None}
+    steps = {name: profile.one_offs.get("step") for name, profile in known.items()}
+    return {name: step.value for name, step in steps.items() if step is not None}
+
+
+def facts(
+    policy: Policy,
+    devices: tuple[Device, ...],
+    leaves: Sequence[tuple[Layout, frozenset[str], int, int]],
+    read: int,
+    demoted: frozenset[Any],
+    timed: Callable[..., Any] | None,
+) -> Facts:
+    """Return all that a plan for these leaves may depend on, as things stand now."""
+    from alight._src.plan.choose import ANYWHERE
+    from alight._src.plan.plan import Facts
+
+    known = profiles(devices)
+    away = any([leaf[1] - {_HOST, ANYWHERE} for leaf in leaves])
+    force = policy.force
+    return Facts(
+        devices=devices,
+        profiles=known,
+        # One element that the host repeats goes along with a launch, as a constant does.
+        residency=tuple(
+            [
+                frozenset((ANYWHERE,))
+                if _HOST in spaces and layout.ndim and not any(layout.strides)
+                else spaces
+                for layout, spaces, _, _ in leaves
+            ]
+        ),
+        bases=tuple([leaf[2] for leaf in leaves]),
+        windows={number: leaf[3] for number, leaf in enumerate(leaves) if leaf[3]},
+        host_required=frozenset(range(read)),
+        force=(None, None) if force is None else (force.device, force.implementation),
+        floors=dict(policy.floor),
+        on_gap=policy.on_gap,
+        demoted=demoted,
+        supports=supports,
+        estimate=estimate,
+        copy_seconds=copy_seconds,
+        timed=timed,
+        step_seconds=step_seconds(),
+        # Calls on what lies on a device are made ready, and launched without a step of ours.
+        steps={} if away else steps_on(known),
+    )
+
+
+# Where the host's arrays lie.
+_HOST = "host"
 
 
 def supports(device: str, implementation: str, group: Group) -> str | None:
@@ -244,7 +291,7 @@ def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
     """Return the predicted cost of a group, or None where nothing was measured."""
     from alight._src.plan import cost
 
-    if not _aside:
+    if not asides:
         _recall_bodies()
     return cost.estimate(group, device, implementation, _profiles.get(device))
 
@@ -283,8 +330,8 @@ def copy_seconds(source: str, target: str, nbytes: int) -> float:
     from alight._src.plan import cost
 
     seconds = 0.0
-    if source != "host":
+    if source != _HOST:
         seconds += cost.copy_seconds(_profiles.get(source), nbytes, "download") or 0.0
-    if target != "host":
+    if target != _HOST:
         seconds += cost.copy_seconds(_profiles.get(target), nbytes, "upload") or 0.0
     return seconds

@@ -10,7 +10,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from alight._src.adapt.foreground import FOREGROUND
-from alight._src.adapt.planner_facts import is_aside, profile_at_hand, profile_of
+from alight._src.adapt.planner_facts import profile_at_hand, profile_of
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import ignoring_failures
@@ -33,8 +33,6 @@ def measure_later(devices: Sequence[Device]) -> None:
     slow moments, calibrated when the process ends, as the settings allow: work was just planned for
     them. Of what others wrote the first profile is left to `alight calibrate`, since with one a
     device takes part where nobody named it."""
-    if is_aside():
-        return
     for device in devices:
         profile = profile_of(device)
         if profile is None:
@@ -68,9 +66,7 @@ _LOOK_SECONDS = 0.02
 def note_close(decisions: Iterable[Decision]) -> None:
     """Where one of these was close, have the profiles behind it looked at again, once a process
     and device, as soon as nobody waits for the plan."""
-    if is_aside() or not FOREGROUND.allows(_LOOK_SECONDS):
-        return
-    if config().calibrate == "auto":
+    if FOREGROUND.allows(_LOOK_SECONDS):
         doubted.update({name for decision in decisions for name in _close(decision)} - _looked_at)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from alight._core import ArrayBase, View, hooks, layout_of, make_layout
+from alight._core import ArrayBase, View, hooks, layout_of, make_layout, native
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.record.array import Array
 from alight._src.record.array_flags import Flags, made_over
 from alight._src.record.conversions import astype
 from alight._src.record.numpy_fallback import ndarrays, run_in_numpy, wrap
-from alight._src.record.pending import COPY, alias, concrete, foreign, native, pend, shape_of
-from alight._src.record.storage_io import apply_view, layout
+from alight._src.record.pending import COPY, alias, concrete, foreign, pend, shape_of
+from alight._src.record.storage_io import apply_view
 from alight._src.record.structural_calls import dress, implements
 from alight._src.run import evaluate
 
@@ -92,10 +92,10 @@ def _like(name: str) -> None:
             _checked_device(kwargs.pop("device"))
         # The prototype's shape, dtype and order are all that matter, never its elements.
         if args and isinstance(args[0], ArrayBase):
-            args = (layout(args[0]).probe, *args[1:])
+            args = (layout_of(args[0]).probe, *args[1:])
         for key in ("a", "prototype"):
             if isinstance(kwargs.get(key), ArrayBase):
-                kwargs[key] = layout(kwargs[key]).probe
+                kwargs[key] = layout_of(kwargs[key]).probe
         result = function(*ndarrays(args), **{k: ndarrays(v) for k, v in kwargs.items()})
         found = _repeated(result) if _alike(name, args, kwargs) else None
         return wrap(result) if found is None else found
@@ -209,10 +209,10 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = 
     """Return an Array that meets requirements of memory order."""
     if not isinstance(a, ArrayBase):
         return _taken(np.require(a, dtype, requirements), a, None)
-    wanted = np.require(np.zeros(1), dtype or layout(a).dtype, requirements).dtype
+    wanted = np.require(np.zeros(1), dtype or layout_of(a).dtype, requirements).dtype
     flags = {str(flag).upper() for flag in requirements or ()} - {"E", "ENSUREARRAY"}
     found = Flags(a)
-    if wanted == layout(a).dtype and all(found[flag] for flag in flags):
+    if wanted == layout_of(a).dtype and all(found[flag] for flag in flags):
         return a
     asked = {_ORDERS[flag] for flag in flags & _ORDERS.keys()}
     order = asked.pop() if asked else "A" if requirements else "K"
@@ -227,7 +227,7 @@ _ORDERS = {
 
 def _converted(array: Any, dtype: Any, order: Any, copy: bool | None) -> Any:
     """Return an Array in another dtype or order; the same object where nothing changes."""
-    lay = layout(array)
+    lay = layout_of(array)
     order = order or "K"
     # NumPy decides whether a copy is needed, and whether the arguments make sense.
     few = lay.probe[:0] if lay.ndim else lay.probe

@@ -9,15 +9,14 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
-from alight._core import ArrayBase, Value
+from alight._core import ArrayBase, Value, layout_of
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record.conversions import asarray, copy_of
-from alight._src.record.numpy_fallback import exit_to_numpy, outgrow, run_in_numpy
+from alight._src.record.numpy_fallback import exit_to_numpy, run_in_numpy
 from alight._src.record.pending import WEAK, WHERE, elementwise
-from alight._src.record.storage_io import layout
 from alight._src.record.structural_calls import bound, implements
-from alight._src.record.ufunc_calls import at_once, make, operand, small, ufunc_call
+from alight._src.record.ufunc_calls import at_once, make, operand, outgrow, small, ufunc_call
 
 NO_VALUE = np._NoValue
 
@@ -264,7 +263,7 @@ def _outward(function: Any) -> None:
 
 
 def _stand_in(item: Any) -> Any:
-    return layout(item).probe if isinstance(item, ArrayBase) else item
+    return layout_of(item).probe if isinstance(item, ArrayBase) else item
 
 
 for _function in (

@@ -10,9 +10,8 @@ from alight._src.base.originals import ndarray_method, np
 from alight._src.record.conversions import asarray
 from alight._src.record.numpy_fallback import exit_to_numpy
 from alight._src.record.pending import manners
-from alight._src.record.reductions import reduce_call
+from alight._src.record.reductions import given, reduce_call
 from alight._src.record.structural_calls import bound, implements
-from alight._src.record.ufunc_calls import given
 
 
 def _method(name: str, function: Any) -> Any:

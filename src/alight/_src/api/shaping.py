@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alight._core import ArrayBase, probing
+from alight._core import ArrayBase, layout_of, probing
 from alight._src.api.elementwise import ours, parameters
 from alight._src.base.originals import np
 from alight._src.record.conversions import copy_of
 from alight._src.record.numpy_fallback import exit_to_numpy, ndarrays
 from alight._src.record.pending import WEAK
-from alight._src.record.storage_io import host, is_scalar, layout, view_of, warn_when_written
+from alight._src.record.storage_io import host, is_scalar, view_of, warn_when_written
 from alight._src.record.structural_calls import bound, implements, records
 
 Shape = tuple[int, ...]
@@ -23,7 +23,7 @@ def views(arrays: Sequence[Any], expression: Callable[..., Any]) -> Any:
     NumPy decides, on probes without elements; nested lists and tuples of views keep their shape.
     """
     # Equal layouts share a probe, and here each must be told apart.
-    layouts = [layout(array) for array in arrays]
+    layouts = [layout_of(array) for array in arrays]
     probes = [probing.probe(lay.dtype, lay.shape, lay.strides) for lay in layouts]
     return _matched(expression(*probes), arrays, probes)
 
@@ -325,12 +325,12 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
     known = casting in ("no", "equiv", "safe", "same_kind", "unsafe")
     if isinstance(dst, ArrayBase) and source is not None and known:
         # A copy onto itself is no write, and may be of a read-only array; without axes it is one.
-        if layout(dst).shape and dst.storage is source.storage and _span(dst) == _span(source):
+        if layout_of(dst).shape and dst.storage is source.storage and _span(dst) == _span(source):
             return
         if (
             where is True
-            and np.can_cast(source.dtype, layout(dst).dtype, casting)
-            and source.ndim <= layout(dst).ndim
+            and np.can_cast(source.dtype, layout_of(dst).dtype, casting)
+            and source.ndim <= layout_of(dst).ndim
         ):
             dst[...] = source
             return
@@ -367,13 +367,13 @@ def _in_memory(item: Any, memory: dict[int, Any]) -> Any:
     whole = memory.get(id(storage))
     if whole is None:
         whole = memory[id(storage)] = np.empty(storage.value.layout.nbytes, np.uint8)
-    lay = layout(item)
+    lay = layout_of(item)
     offset = 0 if item.window is None else item.window.offset
     return np.ndarray(lay.shape, lay.dtype, whole, offset if lay.size else 0, lay.strides)
 
 
 def _span(array: ArrayBase) -> tuple[int, Any]:
-    return (0 if array.window is None else array.window.offset), layout(array)
+    return (0 if array.window is None else array.window.offset), layout_of(array)
 
 
 __all__ = ["concatenate", "views"]

@@ -9,9 +9,10 @@ from alight._core import ArrayBase
 from alight._src.api.elementwise import ours, parameters
 from alight._src.base.originals import np
 from alight._src.record.numpy_fallback import exit_to_numpy, run_in_numpy
+from alight._src.record.reductions import given
 from alight._src.record.storage_io import host
 from alight._src.record.structural_calls import Form, bound, implements, records
-from alight._src.record.ufunc_calls import given, small
+from alight._src.record.ufunc_calls import small
 
 _take = Form(np.take, "take", ("a", "indices", "axis"), operands=2)
 _take_along = Form(np.take_along_axis, "take_along_axis", ("arr", "indices", "axis"), operands=2)

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from alight._core import POLICY, ArrayBase, Creation, Namespace, View, floor
+from alight._core import POLICY, ArrayBase, Creation, Namespace, View, floor, layout_of, native
 from alight._src.adapt import first_plan
 from alight._src.log.decisions import LOG
-from alight._src.record import storage_io
 from alight._src.record.array import Array
 from alight._src.record.array_flags import made_over
 from alight._src.record.conversions import adopt, asarray
-from alight._src.record.pending import array_floor, concrete, native
+from alight._src.record.pending import array_floor, concrete
+from alight._src.record.storage_io import is_scalar
 
 __all__ = [
     "NAME", "RunNamespace", "numpy_namespace", "random_namespace", "stand_ins", "wrap_creation",
@@ -99,7 +99,7 @@ def _settle(result: np.ndarray[Any, Any]) -> Any:
 def _read_only(array: Any, base: bytes) -> Any:
     """Return a copy of bytes as NumPy gives the view of them: not writeable."""
     if isinstance(array, ArrayBase):
-        array.window = View(storage_io.layout(array), 0, writeable=False)
+        array.window = View(layout_of(array), 0, writeable=False)
         made_over(array, base)
     else:
         array.flags.writeable = False
@@ -146,7 +146,7 @@ def _wrap_conversion(function: Callable[..., Any]) -> Any:
             return asarray(array, *rest, **kwargs)
         if name == "array" and len(rest) <= 1 and kwargs.keys() <= {"dtype"}:
             return asarray(array, *rest, copy=True, **kwargs)
-        if storage_io.is_scalar(array):
+        if is_scalar(array):
             return plain(array.now(), *rest, **kwargs)  # a new array
         if name == "require":
             from alight._src.api.creation import require  # late: few programs name it

@@ -25,10 +25,20 @@ class Policy:
     changes.
 
     `stamp` is an int that in this process no policy has which says something else: a key for
-    caches.
+    caches. `floor_given`: every class of ops has its floor from the user, and none is measured.
+    `leaves_choice`: between NumPy and alight, nothing is forced.
     """
 
-    __slots__ = (*PLACEMENT, "_floor_all", "_recording", "_said", "sources", "stamp")
+    __slots__ = (
+        *PLACEMENT,
+        "_floor_all",
+        "_least",
+        "_said",
+        "floor_given",
+        "leaves_choice",
+        "sources",
+        "stamp",
+    )
 
     # For the type checker; what there is the table says.
     devices: tuple[str, ...] | None
@@ -56,7 +66,9 @@ class Policy:
         given_floors = [
             n for kind in ("unary", "binary") if (n := self.floor_for(kind)) is not None
         ]
-        self._recording = (max(given_floors, default=0), len(given_floors) == 2)
+        self._least = max(given_floors, default=0)
+        self.floor_given = len(given_floors) == 2
+        self.leaves_choice = self.force is None and not self.floor
 
     def __repr__(self) -> str:
         said = [f"{name}={getattr(self, name)!r}" for name in PLACEMENT]
@@ -82,13 +94,7 @@ class Policy:
     @property
     def record_floor(self) -> int:
         """Return the least elements at which recording need not ask which class an op is of."""
-        least, all_given = self._recording
-        return least if all_given else max(least, floor.auto)
-
-    @property
-    def floor_given(self) -> bool:
-        """Return whether every class of ops has its floor from the user: none is measured."""
-        return self._recording[1]
+        return self._least if self.floor_given else max(self._least, floor.auto)
 
     def source(self, name: str) -> str:
         """Return where a field came from; `floor.unary` asks for one class."""

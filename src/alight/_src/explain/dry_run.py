@@ -17,8 +17,8 @@ from alight._core import ArrayBase, Storage, Value, floor
 from alight._src.base.originals import np
 from alight._src.config.loading import policy
 from alight._src.ir.graph import Graph
+from alight._src.jit.call_signature import leasable
 from alight._src.jit.decorator import Jitted
-from alight._src.jit.lease import leasable
 from alight._src.jit.scope import as_jitted
 from alight._src.plan.plan import Facts, Plan
 from alight._src.record.array import Array

@@ -11,18 +11,25 @@ from collections.abc import Generator
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any
 
-from alight._core import ArrayBase, Data, Storage, Value, pending_storages
+from alight._core import ArrayBase, Data, Storage, Value, native, pending_storages
 from alight._src.base.classes import is_among
 from alight._src.base.originals import np
+from alight._src.jit.call_signature import CallSignature, leasable
 from alight._src.jit.exchange import attributes, exchange, holds_objects
-from alight._src.jit.lease import Lease, NdArray, leasable
-from alight._src.jit.reachability import Reachability, exported, leads_nowhere, overlap, spaces
+from alight._src.jit.reachability import (
+    NdArray,
+    Reachability,
+    exported,
+    leads_nowhere,
+    overlap,
+    spaces,
+)
 from alight._src.jit.scalar import Scalar
 from alight._src.record import storage_io
-from alight._src.record.argument_memory import bring_home
+from alight._src.record.argument_memory import Lease, settle
 from alight._src.record.array import Array
 from alight._src.record.numpy_fallback import holds_arrays, tuple_like
-from alight._src.record.pending import concrete, manners, native
+from alight._src.record.pending import concrete, manners
 from alight._src.run import evaluate
 
 __all__ = ["Leases"]
@@ -55,18 +62,29 @@ class Leases:
         self.changed = False  # the body changed a list or dict that it was given
 
     # -- in ---------------------------------------------------------------------------------------
-    def take(self, args: tuple[Any, ...], kwargs: dict[str, Any], function: Any = None) -> Any:
-        """Return the arguments as the body gets them. ``function``: the body itself, where it may
-        come by arrays that are not among them."""
-        found: dict[int, NdArray] = {}
+    def take(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        described: CallSignature | None,
+        function: Any = None,
+    ) -> Any:
+        """Return the arguments as the body gets them. ``described``: what they are, where that is
+        known; ``function``: the body itself, where it may come by arrays that are not among
+        them."""
         roots: list[Any] = [] if function is None else [function]
-        self._find((args, kwargs), found, roots)
-        given = list(found.values())
+        if described is None:
+            found: dict[int, NdArray] = {}
+            self._find((args, kwargs), found, roots)
+            given = list(found.values())
+        else:  # plain containers, and in them no objects
+            given = described.arrays
         if roots:
             self.reach = reach = Reachability(roots, sum([a.size for a in given]))
             # What is assigned is seen the other way too: NumPy does it at once.
             given = [a for a in given if not reach.touches(a)]
-        self._lease(given)
+        apart = described is not None and not described.overlaps
+        self._lease(given, [[array] for array in given] if apart else _groups(given))
         return (
             tuple([self._convert(item) for item in args]),
             {name: self._convert(item) for name, item in kwargs.items()},
@@ -92,12 +110,11 @@ class Leases:
         elif not leads_nowhere(kind):
             roots.append(tree)  # what an object keeps is read by its methods as it is
 
-    def _lease(self, given: list[NdArray]) -> None:
+    def _lease(self, given: list[NdArray], groups: list[list[NdArray]]) -> None:
         self.members = given
-        for group in _groups(given):
-            lease = Lease(group)
-            self.leases.append(lease)
-            for member, array in zip(group, lease.arrays, strict=True):
+        self.leases = Lease.of(groups)
+        for lease in self.leases:
+            for member, array in zip(lease.members, lease.arrays, strict=True):
                 self.arrays[id(member)] = array
                 self._ours[id(array)] = (array, member)
 
@@ -130,32 +147,34 @@ class Leases:
     def settle(self) -> None:
         """Do all work, and put what was assigned into the caller's memory."""
         leases = [lease for lease in self.leases if lease.storage.lease is not None]
-        evaluate.evaluate([lease.storage.value for lease in leases])
-        left = [s.value for s in pending_storages() if self._reads(s.value)]
-        if left:
+        written = [lease.storage.value for lease in leases if lease.storage.value.op is not None]
+        if written:
+            evaluate.evaluate(written)
+            written.clear()
+        if left := self._readers():
             evaluate.evaluate(left)
-        bring_home([lease.storage for lease in leases])
-        for lease in leases:
-            lease.settle()
+        settle(leases)
         for lease in self.leases:
             lease.shape_members()
         self._write_back()
 
-    def _reads(self, value: Value) -> bool:
-        """Tell whether pending work reads the caller's memory."""
-        seen: set[int] = set()
-        stack = [value]
-        while stack:
-            value = stack.pop()
-            if id(value) in seen:
-                continue
-            seen.add(id(value))
-            stack += value.operands
-            if value.data is not None and any(
-                lease.leased.holds(value.data) for lease in self.leases
-            ):
-                return True
-        return False
+    def _readers(self) -> list[Value]:
+        """Return the pending work that reads the caller's memory."""
+        lent = {id(lease.leased.held()) for lease in self.leases}
+        found = []
+        for pending in [storage.value for storage in pending_storages()]:
+            stack = [pending]
+            seen = set()
+            while stack:
+                value = stack.pop()
+                if id(value) in seen:
+                    continue
+                seen.add(id(value))
+                stack += value.operands
+                if value.data is not None and id(value.data) in lent:
+                    found.append(pending)
+                    break
+        return found
 
     def _write_back(self) -> None:
         """Give the caller's lists and dicts what the body made of the ones it got."""
@@ -298,8 +317,19 @@ class Leases:
         if self.ours_too:
             evaluate.evaluate((array.storage.value,), read=False)
             return array
-        host = storage_io.host(array)
-        data = array.storage.value.data
+        value = array.storage.value
+        data = value.data
+        if (
+            data is not None
+            and data.array is not None
+            and data.layout is value.layout
+            and array.window is None
+            and not value.offset
+        ):
+            host = data.array
+        else:
+            host = storage_io.host(array)
+            data = array.storage.value.data
         if data is None:
             return host.copy("K")
         owner = self._owners.setdefault(id(data), (data, array.storage))[1]

@@ -9,7 +9,6 @@ lie, launch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 from weakref import ref
 
@@ -23,18 +22,7 @@ from alight._core import (
     recording_errstate,
 )
 from alight._src.base.failures import failures
-from alight._src.config.loading import config
-from alight._src.jit.call_program import (
-    SCALARS,
-    Argument,
-    Fresh,
-    Leaf,
-    Making,
-    NotKept,
-    Program,
-    Tree,
-)
-from alight._src.jit.trace import CONSTANT_BYTES, Trace
+from alight._src.jit.call_program import SCALARS, Fresh, Leaf, Program, Tree
 from alight._src.log.decisions import eligible_elements
 from alight._src.plan.plan import LaunchStep, ViewStep
 from alight._src.record.array import Array
@@ -47,7 +35,7 @@ from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Device
 from alight.errors import DeviceUnavailable, KernelError, UnsupportedOnDevice
 
-__all__ = ["ArrayProgram", "Tracing", "key_of"]
+__all__ = ["ArrayProgram", "key_of"]
 
 # A call in so many is timed, two events around it, which takes as long as the call.
 _SAMPLED = 64
@@ -80,74 +68,6 @@ def key_of(args: tuple[Any, ...]) -> Key | None:
 def _bits(scalar: Any) -> Any:
     """Return what tells a scalar from every other, the sign of zero included."""
     return type(scalar), repr(scalar)
-
-
-class Tracing(Trace):
-    """What is asked for while a body runs on Arrays of the caller's."""
-
-    __slots__ = ("_datas", "_values", "args", "made")
-
-    def __init__(self, args: tuple[Any, ...]) -> None:
-        super().__init__()
-        self.args = args
-        self._values = [a.storage.value if type(a) is Array else None for a in args]
-        datas = [v.data for v in self._values if v is not None and v.data is not None]
-        self._datas = set(map(id, datas))
-        self.away = any([bool(data.remote) for data in datas])
-        self.made: ArrayProgram | None = None
-
-    def mine(self, value: Value) -> bool:
-        """Tell whether these are an argument's bytes."""
-        return id(value.data) in self._datas
-
-    def make(self, result: Any, default_errstate: Any) -> None:
-        """Make the program of the body that has just returned, its work not yet done; where it
-        cannot be run again there is none."""
-        with residency.LOCK, suppress(NotKept):
-            if self.touched or not self.undisturbed():
-                return
-            for item, value in zip(self.args, self._values, strict=True):
-                if value is not None and item.storage.value is not value:
-                    return  # the body has written into it
-            self.made = _Making(self).program(result, default_errstate)
-
-
-class _Making(Making):
-    def __init__(self, trace: Tracing) -> None:
-        super().__init__()
-        self.trace = trace
-
-    def program(self, result: Any, default_errstate: Any) -> ArrayProgram:
-        form = self.form_of(result)
-        prepared, leaves, nodes = self.prepared(default_errstate, read=False)
-        if any(errstate is not None for _, errstate in nodes):
-            raise NotKept
-        made = ArrayProgram(prepared, leaves, nodes, self.numbered(form), self.trace.args)
-        if config().check:
-            from alight._src.jit.checked_programs import prove_arrays
-
-            prove_arrays(made)
-        return made
-
-    def argument(self, slot: int, array: Any) -> Argument | None:
-        for number, given in enumerate(self.trace.args):
-            if array is given:
-                return Argument(slot, number, None)
-        return None
-
-    def leaf(self, value: Value) -> Any:
-        if not value.layout.ndim and not self.trace.mine(value):  # a constant
-            return Value(None, (), evaluate.host_array(value).copy(), value.layout)
-        data = value.data
-        for number, item in enumerate(self.trace.args):
-            if type(item) is Array and item.storage.value.data is data:
-                return Leaf(number, value.layout, value.offset)
-        # What a pure body creates and does not compute is the same at every call.
-        if data is None or data.foreign or data.exported:
-            raise NotKept
-        if data.layout.nbytes > CONSTANT_BYTES:
-            raise NotKept
-        return value
 
 
 class ArrayProgram(Program):

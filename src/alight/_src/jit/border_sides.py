@@ -156,8 +156,10 @@ def _judged(item: Any) -> int:
     if kind is types.MethodType:
         return _judged(item.__func__)
     if isinstance(item, type):
-        if is_among(item, ITERATING) or issubclass(item, (np.ndarray, np.generic, np.dtype)):
-            return PASSES_ON if is_among(item, ITERATING) else side_of_class(item)
+        if any([item is one for one in ITERATING]):
+            return PASSES_ON
+        if issubclass(item, (np.ndarray, np.generic, np.dtype)):
+            return side_of_class(item)
         made_by = {_of_method(item, name) for name in ("__init__", "__new__")}
         if FOREIGN in made_by and side_of_class(item) == STRAIGHT:
             # Its own `__init__` runs first, and hands on what it likes.

@@ -11,23 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from alight._core import ArrayBase, Layout, Value, View
-from alight._src.fp_warnings.errstate import asked
+from alight._core import Layout, Value, View
 from alight._src.ir.graph import Graph
-from alight._src.jit.exchange import attributes
-from alight._src.jit.scalar import Scalar
 from alight._src.plan.plan import Plan
 from alight._src.run import evaluate
 from alight._src.run.execute import WriteOrder
 
-__all__ = ["SCALARS", "Argument", "Fixed", "Fresh", "Leaf", "Making", "NotKept", "Program", "Tree"]
+__all__ = ["SCALARS", "Argument", "Fixed", "Fresh", "Leaf", "Program", "Tree"]
 
 
 SCALARS = (int, float, complex, bool, str, type(None))
-
-
-class NotKept(Exception):
-    """Raised where a trace cannot be kept as a program."""
 
 
 class Leaf(NamedTuple):
@@ -160,85 +153,3 @@ class Program:
     def fresh(self, form: Fresh, values: dict[int, Value], made: dict[Any, Any]) -> Any:
         """Return what the plan made."""
         raise NotImplementedError
-
-
-class Making:
-    """A program in the making, of a body that has just run, its work not yet done."""
-
-    def __init__(self) -> None:
-        self.roots: list[Value] = []
-        self._slots: dict[int, int] = {}
-        self._storages: dict[int, int] = {}
-        self._alive: list[Any] = []  # what ids in these dicts are of
-
-    def fixed(self, item: Any) -> bool:
-        """Tell whether a result is the same object at every call."""
-        return type(item) in SCALARS
-
-    def argument(self, slot: int, array: Any) -> Argument | None:
-        """Return the form of a result that is an argument, or a window of one."""
-        raise NotImplementedError
-
-    def leaf(self, value: Value) -> Any:
-        """Return the leaf that a value is, or the value, which is constant."""
-        raise NotImplementedError
-
-    def root(self, value: Value) -> None:
-        """Make a pending value a root."""
-        if not any(value is root for root in self.roots):
-            self.roots.append(value)
-
-    def form_of(self, item: Any) -> Any:
-        """Return the form of a result; what has none is no program's."""
-        self._alive.append(item)
-        kind = type(item)
-        if isinstance(item, ArrayBase):
-            return self._array(item)
-        if kind is dict:
-            return Tree(dict, tuple([self.form_of(part) for part in item.values()]), tuple(item))
-        named = isinstance(item, tuple) and hasattr(item, "_fields") and not attributes(item)
-        if kind in (tuple, list) or named:
-            return Tree(kind, tuple([self.form_of(part) for part in item]), ())
-        if self.fixed(item):
-            return Fixed(item)
-        raise NotKept
-
-    def _array(self, array: Any) -> Any:
-        slot = self._slots.setdefault(id(array), len(self._slots))
-        argument = self.argument(slot, array)
-        if argument is not None:
-            return argument
-        value = array.storage.value
-        if value.op is None:
-            raise NotKept  # made and not computed: every call must make its own
-        self.root(value)
-        memory = self._storages.setdefault(id(array.storage), len(self._storages))
-        return Fresh(slot, id(value), array.window, type(array) is Scalar, memory)
-
-    def prepared(self, default_errstate: Any, read: bool) -> tuple[evaluate.Prepared, Any, Any]:
-        """Return what a request for the roots would run, its leaves, and the lines and errstates of
-        its nodes."""
-        if not self.roots:
-            raise NotKept  # nothing is computed: the body itself is as quick
-        prepared = evaluate.prepare(self.roots, read)
-        self._numbers = {
-            id(value): number for number, value in enumerate((*prepared.leaves, *prepared.pending))
-        }
-        leaves = tuple([self.leaf(leaf) for leaf in prepared.leaves])
-        nodes = [
-            (v.site, None if v.errstate is default_errstate else asked(v.errstate))
-            for v in prepared.pending
-        ]
-        return prepared, leaves, tuple(nodes)
-
-    def number(self, value: Value) -> int:
-        """Return the number of a value of what is prepared."""
-        return self._numbers[id(value)]
-
-    def numbered(self, form: Any) -> Any:
-        """Return a form with values by their numbers in place of their ids."""
-        if type(form) is Fresh:
-            return form._replace(value=self._numbers[form.value])
-        if type(form) is Tree:
-            return form._replace(parts=tuple([self.numbered(part) for part in form.parts]))
-        return form

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from alight._core import ArrayBase, layout_of
+from alight._core import ArrayBase, layout_of, native
 from alight._src.base.classes import is_among
 from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import modes_here
-from alight._src.jit.lease import NdArray
-from alight._src.jit.reachability import leads_nowhere, overlap, overlaps_itself
-from alight._src.record.pending import native
+from alight._src.jit.reachability import NdArray, leads_nowhere, overlap, overlaps_itself
 
-__all__ = ["CallSignature", "describe"]
+__all__ = ["CallSignature", "describe", "leasable"]
 
 _NDARRAY = np.ndarray
 
@@ -27,8 +25,18 @@ class CallSignature(NamedTuple):
 
     structure: tuple[Any, ...]
     scalars: tuple[Any, ...]
-    arrays: list[NdArray]
+    arrays: list[NdArray]  # each once, in order; each is `leasable`
     integers: list[int]
+    overlaps: bool  # two of the arrays share an element's bytes
+
+
+def leasable(array: Any) -> bool:
+    """Tell whether an object is an ndarray that alight can compute on where it lies."""
+    if type(array) is not _NDARRAY or not native(array.dtype):
+        return False
+    flags = array.flags
+    # A dense array, which most are, and one that is only read need no look.
+    return flags.aligned and (flags.forc or not flags.writeable or not overlaps_itself(array))
 
 
 def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature | None:
@@ -38,8 +46,9 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature | N
         structure = tuple([work.of(item) for item in args]), work.of(kwargs) if kwargs else None
     except _Unknown:
         return None
-    described = structure, work.shared(), modes_here()
-    return CallSignature(described, tuple(work.scalars), work.arrays, work.integers)
+    shared = work.shared()
+    described = structure, shared, modes_here()
+    return CallSignature(described, tuple(work.scalars), work.arrays, work.integers, bool(shared))
 
 
 def _address(array: NdArray) -> int:
@@ -73,16 +82,13 @@ class _Describing:
     def of(self, item: Any) -> Any:
         kind: Any = type(item)
         if kind is _NDARRAY:
-            layout, flags = layout_of(item), item.flags
-            if not (flags.aligned and native(layout.dtype)):  # as `leasable` says
-                raise _Unknown
-            if not flags.forc and flags.writeable and overlaps_itself(item):
+            if not leasable(item):
                 raise _Unknown
             arrays = self.arrays
             number = self.numbers.setdefault(id(item), len(arrays))
             if number == len(arrays):
                 arrays.append(item)
-            return number, layout, flags.writeable
+            return number, layout_of(item), item.flags.writeable
         if kind is float:
             self.scalars.append(item.hex())
             return kind

@@ -17,10 +17,11 @@ from weakref import WeakSet
 
 from alight._src.adapt.first_plan import plan_at_once
 from alight._src.base.cache_registry import Cache, register
+from alight._src.config.loading import current_policy
 from alight._src.config.schema import truth
 from alight._src.jit.call_phases import SETTLED
 from alight._src.jit.call_signature import describe
-from alight._src.jit.dispatch import Dispatching, choice_is_open
+from alight._src.jit.dispatch import Dispatching
 from alight._src.jit.function_states import States
 from alight._src.jit.scope import as_jitted
 from alight._src.jit.specialization import Specialization
@@ -112,7 +113,7 @@ class Jitted(Dispatching):
         if described is None:
             way, why = "alight", "its arguments have no form that a plan could be kept for"
         else:
-            kind = self._learned().specialization(described, choice_is_open(), self.remove)
+            kind = self._learned().specialization(described, current_policy(), self.remove)
             way, why = kind.taken, kind.why
         return Standing(f"jit {self.__qualname__}", self._place, way, why)
 

@@ -33,33 +33,35 @@ from alight._core.guard import by_position
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy, policy
+from alight._src.config.policy import Policy
 from alight._src.fp_warnings.errstate import modes_here
 from alight._src.fp_warnings.filters import collected, told_inside, warnings_suppressed
 from alight._src.jit.argument_leases import Leases
-from alight._src.jit.array_program import Tracing, key_of
-from alight._src.jit.call_phases import NUMPYS, OURS, RACES, SETTLED, Event, Phase, Way
+from alight._src.jit.array_program import key_of
+from alight._src.jit.call_phases import NUMPYS, OPEN, OURS, RACES, SETTLED, Event, Phase, Way
 from alight._src.jit.call_signature import CallSignature, describe
 from alight._src.jit.function_states import EXACT_KINDS, Learned, States
 from alight._src.jit.globals_rewrite import inside
 from alight._src.jit.guard_entries import direct_entry
-from alight._src.jit.guarding import GuardCache, MissedCall, kernels_there
+from alight._src.jit.guarding import GuardCache, MissedCall
 from alight._src.jit.held_locks import holds_locks
 from alight._src.jit.host_call import HostAdapter, kinds_of
 from alight._src.jit.host_program import HostProgram, NothingWritten
 from alight._src.jit.numpy_generators import writes_into_arrays
-from alight._src.jit.purity import declare_pure, prove
 from alight._src.jit.reachability import Reachability
 from alight._src.jit.scope import as_jitted, running
-from alight._src.jit.specialization import PLANNING_SHARE, Bits
-from alight._src.jit.trace import Trace, make_program
+from alight._src.jit.specialization import PLANNING_SHARE, PROGRAMS, Bits
+from alight._src.jit.trace import ArrayTrace, Trace
+from alight._src.jit.traced_program import make_array_program, make_program
 from alight._src.log.decisions import LOG
 from alight._src.record.pending import record_floor
 from alight._src.record.tracebacks import hide_ours
 from alight._src.run import evaluate
 from alight._src.run.execute import stood_in
+from alight._src.run.prepared_step import kernels_at_hand
 from alight.backends import registry
 
-__all__ = ["Dispatching", "choice_is_open"]
+__all__ = ["Dispatching"]
 
 
 class Dispatching(GuardCache):
@@ -88,55 +90,68 @@ class Dispatching(GuardCache):
             if positional is not None:
                 return self(*positional)  # which the guard may know
         described = describe(args, kwargs)
-        if described is None or recording_errstate() is None:  # NumPy acts at each op
-            if described is None and not kwargs and not modes_here():
-                return self._on_arrays(args)
-            if described is None or not choice_is_open():
-                return self._body(args, kwargs)
-            if not collected() or not self._learned().proof.pure:
-                return self._at_once(args, kwargs, described)
-            with told_inside():
-                return self._on_ndarrays(args, kwargs, described)
-        return self._on_ndarrays(args, kwargs, described)
+        here = current_policy()
+        if described is None:
+            if not kwargs and not modes_here():
+                return self._on_arrays(args, here)
+            return self._body(args, kwargs, here)
+        if recording_errstate() is not None:
+            return self._on_ndarrays(args, kwargs, described, here)
+        # NumPy acts at each op
+        if not here.leaves_choice:
+            return self._body(args, kwargs, here, described)
+        if not collected() or not self._learned().proof.pure:
+            return self._at_once(args, kwargs, described, here)
+        with told_inside():
+            return self._on_ndarrays(args, kwargs, described, here)
 
     def _at_once(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], described: CallSignature
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        described: CallSignature,
+        here: Policy,
     ) -> Any:
         """Return the result of a call in which NumPy acts at each op: all of it is NumPy's, unless
         ours has given other bits."""
         learned = self._learned()
-        kind = learned.specialization(described, True, self.remove)
+        kind = learned.specialization(described, here, self.remove)
         if kind.bits is not Bits.SAME and kind.phase not in NUMPYS:
-            return self._body(args, kwargs)
+            return self._body(args, kwargs, here, described)
         began = perf_counter()
         result = self._numpy(args, kwargs)
         kind.ran_numpy(perf_counter() - began)
         if len(kind.numpy_seconds) > 1 and kind.phase not in OURS:
-            missed = MissedCall(args, kwargs, described, learned, kind)
+            missed = MissedCall(args, kwargs, described, here, learned, kind)
             self.answer_with_numpy(missed, again=kind.phase not in NUMPYS)
         return result
 
     def _on_ndarrays(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], described: CallSignature
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        described: CallSignature,
+        here: Policy,
     ) -> Any:
         """Return the result of a call of which the arguments are described, whichever way it
         takes."""
         # The state that everything below rests on: what is named may change meanwhile.
         learned = self._learned()
-        kind = learned.specialization(described, choice_is_open(), self.remove)
+        kind = learned.specialization(described, here, self.remove)
         program = kind.program(described.scalars)
         if program is not None and not program.may_wait:
-            return self._body(args, kwargs)
-        missed = MissedCall(args, kwargs, described, learned, kind)
+            return self._body(args, kwargs, here, described)
+        missed = MissedCall(args, kwargs, described, here, learned, kind)
         before = kind.phase
-        if before in SETTLED:
-            self.put_back(learned.answers.get(id(kind)))
-        self.hear(learned, kind)
+        answer = learned.answers.get(id(kind))
+        if answer is not None:
+            self.hear(answer, kind, put_back=before in SETTLED)
         if program is not None and before in RACES:
             self.race_kernels(missed, program)
         way = kind.way(program, learned.proof.ops, _all_there)
         result = _ANSWERS[way](self, missed, program, way)
-        kind.judge()
+        if kind.phase in OPEN:
+            kind.judge()
         now = kind.phase
         if now is not before and now is Phase.ON_NUMPY:
             LOG.demotion(f"jit {self.__qualname__}", kind.why, self._place)
@@ -166,7 +181,7 @@ class Dispatching(GuardCache):
 
     def _ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
         if program is None:
-            return self._body(missed.args, missed.kwargs, missed)
+            return self._body(missed.args, missed.kwargs, missed.here, missed.described, missed)
         try:
             return program.run(missed.described.arrays)
         except NothingWritten as error:
@@ -193,21 +208,20 @@ class Dispatching(GuardCache):
             kind.ran_numpy(self.shadow(program, missed.args, missed.kwargs))
         return result
 
-    def _on_arrays(self, args: tuple[Any, ...]) -> Any:
+    def _on_arrays(self, args: tuple[Any, ...], here: Policy) -> Any:
         """Return the result of a call with what may be Arrays of the caller's."""
         learned = self._learned()
         proof, on_ours, guarded = learned.proof, learned.on_ours, learned.guarded
-        stamp = current_policy().stamp
         kinds = kinds_of(args) if proof.pure else None
         if kinds is None:
-            return self._body(args, {})
-        alone = len(registry.devices_allowed(current_policy())) == 1
+            return self._body(args, {}, here)
+        alone = len(registry.devices_allowed(here)) == 1
         found = key_of(args)
-        key = None if found is None else (found, stamp)
+        key = None if found is None else (found, here.stamp)
         program = on_ours.get(key)
         hosted = None
         if not proof.declared and (alone or (program is not None and program.at_home)):
-            hosted = self._on_host((kinds, stamp), learned)
+            hosted = self._on_host((kinds, here.stamp), learned)
             result = hosted(*args)
             if result is not NotImplemented:
                 if alone:
@@ -221,12 +235,12 @@ class Dispatching(GuardCache):
                 guarded[key] = direct_entry(program.direct.call, args, proof.lookups)
             self.put_back(guarded.get(key))
         elif key is None:
-            result = self._body(args, {})
+            result = self._body(args, {}, here)
         else:
             tracing = None
             if key not in on_ours and len(on_ours) < 2 * EXACT_KINDS:
-                tracing = Tracing(args)
-            result = self._body(args, {}, tracing=tracing)
+                tracing = ArrayTrace(args)
+            result = self._body(args, {}, here, tracing=tracing)
             if tracing is not None and learned.holds():
                 on_ours[key] = tracing.made
         if hosted is not None and hosted.failed:  # and the body, on the Arrays, did not
@@ -270,31 +284,33 @@ class Dispatching(GuardCache):
         self,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        here: Policy,
+        described: CallSignature | None = None,
         missed: MissedCall | None = None,
-        tracing: Tracing | None = None,
+        tracing: ArrayTrace | None = None,
     ) -> Any:
         """Return the result of running the body on Arrays; where it can be replayed, keep it as
         a program."""
         began = perf_counter()
         leases = Leases()
         proven = missed is not None and missed.learned.proof.pure
-        given, keywords = leases.take(args, kwargs, None if proven else self.__wrapped__)
+        given, keywords = leases.take(args, kwargs, described, None if proven else self.__wrapped__)
         if leases.reach is not None and (why := _left_to_numpy(leases.reach)) is not None:
             LOG.demotion(f"jit {self.__qualname__}", why, self._place)
             if missed is not None:
                 missed.specialization.came(Event.NOT_KEPT)
             return self._numpy(args, kwargs)
         ends = math.inf
-        if missed is not None and choice_is_open():
+        if missed is not None and here.leaves_choice:
             ends = began + missed.specialization.may_take()
         trace = tracing or Trace(leases.leases, ends)
         errstate = recording_errstate()
-        wanted = proven and missed is not None and missed.specialization.may_trace()
+        wanted = missed is not None and proven and missed.specialization.tries < PROGRAMS
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
         # when no more traces are made: what is raced must be what runs afterwards. And what lies on
         # a device would be NumPy's op by op, for good, from the first time the host has read it.
         away = tracing is not None and tracing.away
-        whole = (proven or away) and choice_is_open()
+        whole = (proven or away) and here.leaves_choice
         recording = policy(floor=0) if whole else nullcontext()
         outside = POLICY.get()
         program = None
@@ -305,7 +321,7 @@ class Dispatching(GuardCache):
                 if wanted:
                     program = make_program(trace, leases, result, errstate)
                 elif tracing is not None:
-                    tracing.make(result, errstate)
+                    make_array_program(tracing, result, errstate)
             except BaseException as error:
                 raised = error
                 raise
@@ -320,34 +336,26 @@ class Dispatching(GuardCache):
         if missed is None:
             return result
         kind, learned = missed.specialization, missed.learned
-        planning = trace.steps * _planning_seconds()
-        planned = PLANNING_SHARE * planning > perf_counter() - began
+        planned, seconds = False, perf_counter() - began
+        if not trace.exact or kind.bits is not Bits.SAME:  # else nobody asks
+            planned = PLANNING_SHARE * trace.steps * _planning_seconds() > seconds
         if wanted:
             kind.tries += 1
         if leases.changed or not learned.holds():
             program = None
-        if program is not None:
-            kind.keep(missed.described.scalars, program)
-        there = [] if program is None else kernels_there(program)
-        kind.traced(trace, program, there, trace.ours or not whole, planned)
+        there = [] if program is None else kernels_at_hand(program.plan)
+        straight = wanted and learned.proof.straight and not kwargs
+        idle = straight and not trace.requests and _below_floor(args)
+        scalars = missed.described.scalars
+        kind.traced(trace, scalars, program, there, trace.ours or not whole, planned, idle)
         if trace.given_up:
             kind.gave_up(perf_counter() - began)
-        straight = wanted and learned.proof.straight and not kwargs
-        if straight and not trace.requests and _below_floor(args):
-            kind.came(Event.NO_STEP)
         return result
 
     # -- what is known ----------------------------------------------------------------------------
     def _learned(self) -> Learned:
         """Return what was learned of the function as things stand now."""
-        learned = self._states.current()
-        if learned is None:
-            function = self.__wrapped__
-            learned = Learned(declare_pure(function) if self.declared_pure else prove(function))
-            gone = self._states.add(learned)
-            for entry in gone.entries() if gone is not None else ():
-                self.remove(entry)
-        return learned
+        return self._states.current(self.__wrapped__, self.declared_pure, self.remove)
 
     @property
     def _place(self) -> tuple[Any, int]:
@@ -367,7 +375,7 @@ _ANSWERS = {
 
 def _all_there(program: HostProgram) -> bool:
     """Tell whether all kernels of a program are there."""
-    return all(kernels_there(program))
+    return all(kernels_at_hand(program.plan))
 
 
 def _below_floor(args: tuple[Any, ...]) -> bool:
@@ -381,12 +389,6 @@ def _left_to_numpy(reach: Reachability) -> str | None:
     if writes_into_arrays(reach):
         return "generators of NumPy's own write into its arrays"
     return "it holds a lock while it writes" if holds_locks(reach) else None
-
-
-def choice_is_open() -> bool:
-    """Tell whether the choice between NumPy and alight is open here."""
-    here = current_policy()
-    return here.force is None and not here.floor
 
 
 _planning: list[float] = []

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from alight._core.guard import Entry
-from alight._src.config.loading import current_policy
+from alight._src.config.policy import Policy
 from alight._src.jit.array_program import ArrayProgram
 from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import CallSignature
-from alight._src.jit.guard_entries import standing_entry
 from alight._src.jit.host_call import HostAdapter
-from alight._src.jit.purity import Proof
+from alight._src.jit.purity import ABSENT, Proof, declare_pure, prove
 from alight._src.jit.specialization import PROGRAMS, Specialization
 from alight._src.record.pending import record_floor
 
@@ -33,7 +32,10 @@ class Learned:
 
     def __init__(self, proof: Proof) -> None:
         self.proof = proof
-        self._standing = standing_entry(proof.lookups)
+        # To be asked, not run: it matches no arguments.
+        self._standing = Entry(
+            (), [tuple(lookup) for lookup in proof.lookups], ABSENT, (), call=tuple
+        )
         self.specializations: OrderedDict[Any, Specialization] = OrderedDict()
         self.answers: dict[int, Entry] = {}  # the guard's entry of a kind of call, by its id
         # By key; None: such a call cannot be run again without its body.
@@ -47,14 +49,15 @@ class Learned:
         return self._standing.matches(())
 
     def specialization(
-        self, described: CallSignature, raced: bool, drop: Callable[[Entry], Any]
+        self, described: CallSignature, here: Policy, drop: Callable[[Entry], Any]
     ) -> Specialization:
-        """Return what is known of calls with such arguments; ``drop`` is told of the guard's entry
-        for a kind of call that makes room."""
-        stamp = current_policy().stamp
+        """Return what is known of calls with such arguments under a policy; ``drop`` is told of the
+        guard's entry for a kind of call that makes room."""
+        stamp = here.stamp
         key: Any = (described.structure, stamp)
         kind = self.specializations.get(key)
         if kind is None:
+            raced = here.leaves_choice
             least = record_floor() if raced else 0
             small = bool(described.arrays) and all(a.size < least for a in described.arrays)
             phase = Phase.WAITING if small else Phase.COLD if raced else Phase.FORCED
@@ -100,21 +103,22 @@ class States:
     def __init__(self) -> None:
         self._kept: list[Learned] = []
 
-    def current(self) -> Learned | None:
-        """Return what was learned in the state that things are in; None: they never were."""
+    def current(self, function: Any, declared_pure: bool, drop: Callable[[Entry], Any]) -> Learned:
+        """Return what is learned of a function in the state that things are in; where they never
+        were, that goes in front. ``drop`` is told of the guard's entries of what makes room."""
         kept = self._kept
         for learned in kept:
             if learned.holds():
                 if learned is not kept[0]:  # a list anew: other threads may be looking
                     self._kept = [learned, *[other for other in kept if other is not learned]]
                 return learned
-        return None
-
-    def add(self, learned: Learned) -> Learned | None:
-        """Put what is learned from now on in front; return what is dropped for it."""
+        learned = Learned(declare_pure(function) if declared_pure else prove(function))
         kept = [learned, *self._kept]
         self._kept = kept[:PROGRAMS]
-        return kept[PROGRAMS] if len(kept) > PROGRAMS else None
+        for gone in kept[PROGRAMS:]:
+            for entry in gone.entries():
+                drop(entry)
+        return learned
 
     def clear(self) -> None:
         """Drop all."""

@@ -136,7 +136,7 @@ def inside(function: FunctionType) -> FunctionType:
             _twins.pop(oldest, None)
     # The function itself stands in while its twin is made: closures may lead back to it.
     _twins[function] = (function, state)
-    found_in_cells = contents(function)
+    found_in_cells = contents(function) if function.__closure__ else ()
     made = _as_it_is if runs_as_it_is(function) else _twin
     twin = made(function, found_in_cells)
     _twins[function] = (twin, state)
@@ -189,7 +189,7 @@ def _state(function: FunctionType) -> tuple[Any, ...]:
     open_functions, met = [function], {id(function)}
     while open_functions:
         made = open_functions.pop()
-        found = contents(made)
+        found = contents(made) if made.__closure__ else ()
         state += (made.__code__, made.__defaults__, made.__kwdefaults__, *found)
         for content in found:
             if type(content) is FunctionType and id(content) not in met:

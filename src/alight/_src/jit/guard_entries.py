@@ -18,8 +18,8 @@ from alight._src.base.originals import np
 from alight._src.config import loading
 from alight._src.fp_warnings.errstate import ERRSTATE, USUAL
 from alight._src.jit.host_program import HostProgram, Launchable, called
-from alight._src.jit.lease import NdArray
 from alight._src.jit.purity import ABSENT, Lookup
+from alight._src.jit.reachability import NdArray
 from alight._src.log.decisions import LOG, eligible_elements
 from alight._src.plan.plan import Candidate, Decision, Estimate, Plan
 from alight._src.run import evaluate
@@ -33,7 +33,6 @@ __all__ = [
     "generated",
     "kernel_entry",
     "measured",
-    "standing_entry",
     "watch_entry",
 ]
 
@@ -50,11 +49,6 @@ def _lookups(lookups: Sequence[Lookup]) -> list[tuple[Any, Any, Any]]:
     loading.current_policy()  # the process's own is read at the first use
     base = Lookup(vars(loading), "_base", vars(loading)["_base"])
     return [tuple(lookup) for lookup in (base, *lookups)]
-
-
-def standing_entry(lookups: Sequence[Lookup]) -> Entry:
-    """Return an entry that matches no arguments while the lookups hold: to be asked, not run."""
-    return Entry((), [tuple(lookup) for lookup in lookups], ABSENT, (), call=tuple)
 
 
 def call_pattern(args: tuple[Any, ...], wide: Sequence[NdArray] = ()) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from alight._src.adapt.contest import KERNEL_RULES, Contender
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
+from alight._src.config.policy import Policy
 from alight._src.jit.call_phases import RACES, Phase
 from alight._src.jit.call_signature import CallSignature
 from alight._src.jit.flag_source import FlagSearch
@@ -32,10 +33,9 @@ from alight._src.jit.specialization import KernelRace, Specialization
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run.prepared_step import kernel_at_hand
-from alight.device import HOST_DEVICE
 from alight.errors import PlanError
 
-__all__ = ["GuardCache", "MissedCall", "kernels_there"]
+__all__ = ["GuardCache", "MissedCall"]
 
 # How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
 # some 20 µs, so that after this much work it stays under 1 %.
@@ -53,6 +53,7 @@ class MissedCall(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     described: CallSignature
+    here: Policy
     learned: Learned
     specialization: Specialization
 
@@ -168,10 +169,11 @@ class GuardCache(CallGuard):
             missed.specialization.raced(False)
         return entry
 
-    def hear(self, learned: Learned, kind: Specialization) -> None:
+    def hear(self, answer: Entry, kind: Specialization, put_back: bool) -> None:
         """Take over what was timed of NumPy's way without Python."""
-        answer = learned.answers.get(id(kind))
-        if answer is not None and kind.phase is not Phase.ON_KERNELS:
+        if put_back:
+            self.put_back(answer)
+        if kind.phase is not Phase.ON_KERNELS:
             calls, seconds = answer.take()
             if calls:
                 kind.ran_numpy(seconds / calls, calls)
@@ -201,16 +203,6 @@ class GuardCache(CallGuard):
         pattern = call_pattern(missed.args, missed.described.arrays if wide else ())
         entry = call_entry(self.__wrapped__, pattern, left, missed.learned.proof.lookups)
         self.answer(missed.learned, missed.specialization, entry)
-
-
-def kernels_there(program: HostProgram) -> list[bool]:
-    """Return of each kernel of a program's plan whether it is there; what is not is being made."""
-    return [
-        kernel_at_hand(step)
-        for step in program.plan.steps
-        if isinstance(step, LaunchStep)
-        and (step.device, step.implementation) == (HOST_DEVICE, "generated")
-    ]
 
 
 def _at_hand(step: LaunchStep) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from alight._core import at_hand, layout_of
+from alight._core import at_hand, layout_of, native
 from alight._core.guard import Entry
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
@@ -18,7 +18,6 @@ from alight._src.jit.call_program import SCALARS
 from alight._src.jit.reachability import leads_nowhere
 from alight._src.record import storage_io
 from alight._src.record.array import Array
-from alight._src.record.pending import native
 
 __all__ = ["HostAdapter", "kinds_of"]
 

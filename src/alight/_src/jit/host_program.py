@@ -16,10 +16,10 @@ from alight._src.fp_warnings.filters import at_the_call, when_to_warn
 from alight._src.fp_warnings.registry_check import AlreadyShown
 from alight._src.ir.graph import Graph
 from alight._src.jit.call_program import Argument, Fresh, Leaf, Program, Tree
-from alight._src.jit.lease import NdArray, bytes_of, window_of
+from alight._src.jit.reachability import NdArray
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep
 from alight._src.record.argument_memory import Move, Window, one_after_the_other, put_back
-from alight._src.record.pending import foreign
+from alight._src.record.pending import foreign, lent
 from alight._src.run import evaluate
 from alight._src.run.execute import WriteOrder
 from alight.device import HOST_DEVICE
@@ -102,7 +102,7 @@ class HostProgram(Program):
         self._apart = apart
         # Whether a call must not be done twice: it changes an argument, or prints.
         self.once = bool(writes) or "print" in modes
-        ordered = [writes[number] for number in one_after_the_other(spans)]
+        ordered = [writes[number] for number in one_after_the_other(spans)] if writes else []
         self._order = tuple([(self._inputs(w.number), w.value) for w in ordered])
         # Whether NumPy may warn of something whatever the state around the call is.
         self.warns = "warn" in modes or is_worded(self.graph)
@@ -127,9 +127,9 @@ class HostProgram(Program):
         order = WriteOrder(self._order) if self.writes else None
         # A block that ignores warnings is still open when a replay ends.
         with at_the_call() if self.warns else nullcontext():
-            values = [foreign(array, leased=True)[0] for array in arrays]
+            values = [lent([array])[0] for array in arrays]
             if self._together:
-                values += [bytes_of(members) for members in self._members(arrays)]
+                values += [lent(members)[0] for members in self._members(arrays)]
             try:
                 kept = self.compute(values, order)
             except PlanError:  # what the check finds is not to be answered by NumPy
@@ -141,7 +141,7 @@ class HostProgram(Program):
         if self.writes:
             memory = arrays
             if self._together:
-                memory = [*arrays, *[_array_of(bytes_of(m)) for m in self._members(arrays)]]
+                memory = [*arrays, *[_array_of(lent(m)[0]) for m in self._members(arrays)]]
             put_back([move for w in self.writes for move in _moves(w, memory[w.number], kept)])
         return self.build(self.form, arrays, kept, {})
 
@@ -151,7 +151,13 @@ class HostProgram(Program):
     def window(self, given: Any, form: Argument) -> Any:
         """Return a window of an argument."""
         assert form.window is not None
-        return window_of(given, *form.window)
+        layout, offset, writeable = form.window
+        value, _ = foreign(given)
+        assert value.data is not None
+        result = evaluate.elements_at(value.data.raw, value.offset + offset, layout)
+        if not writeable:
+            result.flags.writeable = False
+        return result
 
     def fresh(self, form: Fresh, values: dict[int, Value], made: dict[Any, Any]) -> Any:
         """Return what the plan made as an ndarray, or a NumPy scalar."""

@@ -237,14 +237,15 @@ class _Proving:
         steps = instructions(code)
         for position, step in enumerate(steps, 1):
             self.loops = self.loops or step.opname in _LOOPS
+            place = _Place(code, step)
             with contextlib.suppress(_NotProven):
                 if step.opname == "LOAD_GLOBAL":
-                    value = self.found(names, step.name, "")
+                    value = self.found(names, step.name, place)
                 elif step.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF") and step.name in cells:
-                    value = self.content(cells[step.name], step.name, "")
+                    value = self.content(cells[step.name], step.name, place)
                 else:
                     continue
-                self.taken(value, step.name, steps, position, "")
+                self.taken(value, step.name, steps, position, place)
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
                 self.names(constant, names, cells)
@@ -302,7 +303,7 @@ class _Proving:
                 continue
             if name == "CALL_INTRINSIC_1" and step.name in _INTRINSICS:
                 continue
-            where = _where(code, step)
+            where = _Place(code, step)
             if name in ("LOAD_ATTR", "LOAD_METHOD"):
                 self.lengths = self.lengths or step.name in _LENGTHS
                 if step.name not in _ATTRIBUTES:
@@ -321,7 +322,7 @@ class _Proving:
             value, taken, position = self.taken(value, step.name, steps, position, where)
             self.admit(value, taken, where)
 
-    def found(self, names: dict[str, Any], name: str, where: str) -> Any:
+    def found(self, names: dict[str, Any], name: str, where: _Place) -> Any:
         """Return what a global name stands for."""
         value = names.get(name, ABSENT)
         if value is not ABSENT:
@@ -335,7 +336,7 @@ class _Proving:
             raise _NotProven(f"{where}: {name!r} is not defined yet")
         return value
 
-    def content(self, cell: Any, name: str, where: str) -> Any:
+    def content(self, cell: Any, name: str, where: _Place) -> Any:
         """Return what a variable of an enclosing function holds."""
         try:
             value = cell.cell_contents
@@ -345,7 +346,7 @@ class _Proving:
         return value
 
     def taken(
-        self, value: Any, name: str, steps: Steps, position: int, where: str
+        self, value: Any, name: str, steps: Steps, position: int, where: _Place
     ) -> tuple[Any, str, int]:
         """Return what is used of a module that stands under a name, what the code calls it, and
         the position after that; other values as they are."""
@@ -362,7 +363,7 @@ class _Proving:
             position += 1
         return value, name, position
 
-    def admit(self, value: Any, name: str, where: str) -> None:
+    def admit(self, value: Any, name: str, where: _Place) -> None:
         """Check what a name stands for."""
         op = _declared(value)
         if op is not None and op.origin is Origin.PROGRAM and op.lower is not None:
@@ -435,6 +436,12 @@ def _constant(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, np.generic)
 
 
-def _where(code: CodeType, step: Step) -> str:
-    line = lines(code)[step.offset // 2]
-    return f"{code.co_filename}:{line or code.co_firstlineno}"
+class _Place(NamedTuple):
+    """A step of code; its line is looked up where somebody reads of it."""
+
+    code: CodeType
+    step: Step
+
+    def __str__(self) -> str:
+        line = lines(self.code)[self.step.offset // 2]
+        return f"{self.code.co_filename}:{line or self.code.co_firstlineno}"

@@ -34,7 +34,15 @@ from alight._src.jit.code_origin import (
 from alight._src.jit.exchange import attributes, is_the_programs
 from alight._src.run.window_writes import meets_itself
 
-__all__ = ["Reachability", "exported", "leads_nowhere", "overlap", "overlaps_itself", "spaces"]
+__all__ = [
+    "NdArray",
+    "Reachability",
+    "exported",
+    "leads_nowhere",
+    "overlap",
+    "overlaps_itself",
+    "spaces",
+]
 
 NdArray = np.ndarray[Any, Any]
 _bounds = np.lib.array_utils.byte_bounds
@@ -123,10 +131,8 @@ def exported(array: ArrayBase) -> NdArray | None:
 
 def overlaps_itself(array: NdArray) -> bool:
     """Tell whether what is written into an element may be seen in another one of the same array, as
-    in windows made by `as_strided`: which one comes last is NumPy's to say."""
-    flags = array.flags
-    if flags.forc or not flags.writeable:
-        return False
+    in windows made by `as_strided`: which one comes last is NumPy's to say. Of a dense array it
+    need not be asked."""
     return meets_itself(array.shape, array.strides, array.itemsize)
 
 

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from alight._core import layout_of
 from alight._src.base.originals import np
 from alight._src.record import storage_io
 from alight._src.record.array import Array
@@ -30,7 +31,7 @@ class Scalar(Array):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """Return NumPy's scalar type: isinstance looks here after the type itself."""
-        return storage_io.layout(self).dtype.type
+        return layout_of(self).dtype.type
 
     def now(self) -> Any:
         """Return the NumPy scalar."""

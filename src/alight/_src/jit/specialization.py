@@ -183,16 +183,24 @@ class Specialization:
     def traced(
         self,
         trace: Trace,
+        scalars: tuple[Any, ...],
         program: HostProgram | None,
         there: Sequence[bool],
         gains: bool,
         planned: bool,
+        idle: bool,
     ) -> None:
-        """Note a run of the body on Arrays and the program kept of it, if any.
+        """Note a run of the body on Arrays and keep the program of it for these scalars, if any;
+        the one used longest ago goes.
 
-        ``there``: which of that one's kernels are; ``gains``: something of it is not NumPy's all
-        the same; ``planned``: planning takes so much of our way that NumPy should have had it.
+        ``there``: which of its kernels are; ``gains``: something of it is not NumPy's all the same;
+        ``planned``: planning takes so much of our way that NumPy should have had it; ``idle``:
+        every step of it was below the floor.
         """
+        if program is not None:
+            self.programs[scalars] = program
+            if len(self.programs) > PROGRAMS:
+                self.programs.popitem(last=False)
         if not trace.exact or self.bits is not Bits.SAME:
             self.bits = Bits.PASSING if planned else Bits.OTHER
         events = [Event.NOT_KEPT if program is None else Event.KEPT]
@@ -206,17 +214,9 @@ class Specialization:
             events.append(Event.UNOPENED)
         if not gains:
             events.append(Event.NO_GAIN)
+        if idle:
+            events.append(Event.NO_STEP)
         self.came(*events)
-
-    def may_trace(self) -> bool:
-        """Tell whether one more trace may give a program that is used again."""
-        return self.tries < PROGRAMS
-
-    def keep(self, scalars: tuple[Any, ...], program: HostProgram) -> None:
-        """Keep a program; the one used longest ago goes."""
-        self.programs[scalars] = program
-        if len(self.programs) > PROGRAMS:
-            self.programs.popitem(last=False)
 
     def program(self, scalars: tuple[Any, ...]) -> HostProgram | None:
         """Return the program for these scalars."""

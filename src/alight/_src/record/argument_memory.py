@@ -8,28 +8,31 @@ what was written is copied, and no byte beside it: that may be another thread's.
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import count, repeat, zip_longest
 from typing import Any, NamedTuple
 
-from alight._core import Data, Layout, Storage, Value, copy_where
+from alight._core import ArrayBase, Data, Layout, Storage, Value, View, copy_where, hooks, layout_of
 from alight._src.base.originals import np
 from alight._src.ir.op_table import OPS
-from alight._src.record.pending import COPY, VIEW, WRITE, elementwise, pend
+from alight._src.record.pending import COPY, VIEW, WRITE, elementwise, lent, pend
 from alight._src.record.result_strides import dense_like
-from alight._src.run import evaluate
+from alight._src.run import evaluate, residency
 from alight._src.run.memory_holders import Held
 
 __all__ = [
     "ArgumentMemory",
+    "Lease",
     "Move",
     "Window",
     "apart",
     "bring_home",
     "one_after_the_other",
     "put_back",
+    "settle",
 ]
 
 NdArray = np.ndarray[Any, Any]
@@ -72,7 +75,7 @@ class ArgumentMemory:
     """One piece of the caller's memory: the ndarrays in it, each with the array for it, and what
     was written of it since it held the current version."""
 
-    __slots__ = ("_array", "_data", "_layout", "_thread", "_windows", "members", "span")
+    __slots__ = ("_array", "_layout", "_thread", "_windows", "held", "members", "span")
 
     def __init__(self, value: Value, members: Iterable[tuple[weakref.ref[Any], NdArray]]) -> None:
         self.members = tuple(members)
@@ -83,8 +86,8 @@ class ArgumentMemory:
 
     def lies_in(self, data: Data) -> None:
         """Note that the current version is what the caller's memory holds."""
-        self._data = Held(data)
-        self._data.thread = self._thread
+        self.held = Held(data)
+        self.held.thread = self._thread
         # Masks are storages, as what is pending is then done before what it reads is written.
         self._windows: dict[tuple[int, Layout], Storage | None] = {}
         # The first and the last write, by the order of all that the process records.
@@ -92,7 +95,7 @@ class ArgumentMemory:
 
     def holds(self, data: Data | None) -> bool:
         """Tell whether these are the caller's bytes."""
-        return data is not None and self._data() is data
+        return data is not None and self.held() is data
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -129,6 +132,63 @@ class ArgumentMemory:
         return value
 
 
+class Lease:
+    """One piece of the caller's memory as one storage, with the ndarrays that lie in it and the
+    Arrays for them."""
+
+    __slots__ = ("arrays", "leased", "members", "storage")
+
+    def __init__(
+        self, members: Sequence[NdArray], value: Value, views: Sequence[View | None]
+    ) -> None:
+        self.members = members
+        self.storage = Storage(value)
+        self.arrays = [_over(self.storage, view) for view in views]
+        self.leased: ArgumentMemory
+
+    @classmethod
+    def of(cls, groups: Iterable[Sequence[NdArray]]) -> list[Lease]:
+        """Return leases, one for each group of ndarrays that lie in the same memory."""
+        lendings = [(group, *lent(group)) for group in groups]
+        leases = [cls(*lending) for lending in lendings]
+        for lease in leases:
+            # Weak: the arrays lead to the storage, which is not to wait for a collection.
+            pairs = zip(map(weakref.ref, lease.arrays), lease.members, strict=True)
+            lease.leased = lease.storage.lease = ArgumentMemory(lease.storage.value, pairs)
+        return leases
+
+    def shape_members(self) -> None:
+        """Give the caller's ndarrays the shapes and flags that were assigned to the Arrays for
+        them."""
+        member: Any
+        for member, array in zip(self.members, self.arrays, strict=True):
+            given = layout_of(array)
+            if given is not layout_of(member):
+                data = self.storage.value.data
+                if data is not None and data.array is not None and data.array is member:
+                    data.array = data.array.view()  # other Arrays see it as it was shaped
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of strides, which the body heard
+                    if given.dtype != member.dtype:
+                        member.dtype = given.dtype
+                    if given.shape != member.shape and member.flags.fnc:
+                        member.resize(given.shape, refcheck=False)  # in its own order
+                    if given.shape != member.shape:
+                        member.shape = given.shape
+                    if given.strides != member.strides:
+                        member.strides = given.strides
+            window = array.window
+            if window is not None and window.writeable is not member.flags.writeable:
+                member.flags.writeable = window.writeable
+
+
+def _over(storage: Storage, view: View | None) -> Any:
+    array: Any = ArrayBase.__new__(hooks.array)
+    array.storage = storage
+    array.window = view
+    return array
+
+
 def apart(value: Value) -> Value:
     """Return a value, or a copy of it where it may be what a storage has or had: bytes that may be
     written in place."""
@@ -155,6 +215,18 @@ def bring_home(storages: Iterable[Storage]) -> None:
     for storage, anew in away:
         storage.rebind(anew)
         storage.lease.lies_in(anew.data)
+
+
+def settle(leases: Sequence[Lease]) -> None:
+    """Have the current versions lie in their caller's memory, and nowhere else, and nothing be
+    deferred about it from now on."""
+    bring_home([lease.storage for lease in leases])
+    for lease in leases:
+        data = lease.storage.value.data
+        assert data is not None
+        residency.only_on_host(data)
+        data.shared = True
+        lease.storage.lease = None
 
 
 def put_back(moves: Sequence[Move]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from opcode import opmap
 from typing import Any, TypeVar
 
-from alight._core import ArrayBase, floor, hooks, set_operators
+from alight._core import ArrayBase, floor, hooks, layout_of, native, set_operators
 from alight._src.base import package
 from alight._src.base.failures import failures, from_signal
 from alight._src.base.originals import np
@@ -23,7 +23,7 @@ from alight._src.record.indexing import getitem, setitem
 from alight._src.record.methods import ArrayMethods
 from alight._src.record.numpy_fallback import stands_for_scalar, taken, wrap
 from alight._src.record.numpy_methods import complete
-from alight._src.record.pending import INSIDE, call_there, concrete, foreign, native
+from alight._src.record.pending import INSIDE, call_there, concrete, foreign
 from alight._src.record.reported_class import class_told
 from alight._src.record.tracebacks import public
 from alight._src.record.ufunc_calls import FUNCTIONS, LATE, exit_to_numpy
@@ -82,7 +82,7 @@ class Array(ArrayMethods):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Return the dtype."""
-        return storage_io.layout(self).dtype
+        return layout_of(self).dtype
 
     @dtype.setter
     def dtype(self, dtype: Any) -> None:
@@ -91,7 +91,7 @@ class Array(ArrayMethods):
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the lengths of the axes."""
-        return storage_io.layout(self).shape
+        return layout_of(self).shape
 
     @shape.setter
     def shape(self, shape: Any) -> None:
@@ -101,7 +101,7 @@ class Array(ArrayMethods):
     def strides(self) -> tuple[int, ...]:
         """Return the bytes between neighbours along each axis, as NumPy's result would have
         them."""
-        return storage_io.layout(self).strides
+        return layout_of(self).strides
 
     @strides.setter
     def strides(self, strides: Any) -> None:
@@ -110,22 +110,22 @@ class Array(ArrayMethods):
     @property
     def ndim(self) -> int:
         """Return the number of axes."""
-        return storage_io.layout(self).ndim
+        return layout_of(self).ndim
 
     @property
     def size(self) -> int:
         """Return the number of elements."""
-        return storage_io.layout(self).size
+        return layout_of(self).size
 
     @property
     def itemsize(self) -> int:
         """Return bytes per element."""
-        return storage_io.layout(self).itemsize
+        return layout_of(self).itemsize
 
     @property
     def nbytes(self) -> int:
         """Return bytes of all elements."""
-        return storage_io.layout(self).nbytes
+        return layout_of(self).nbytes
 
     @property
     def flags(self) -> Flags:

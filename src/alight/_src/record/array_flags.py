@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from alight._core import ArrayBase, Storage, View
+from alight._core import ArrayBase, Storage, View, layout_of
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record.argument_memory import ArgumentMemory
-from alight._src.record.storage_io import layout, may_be_written
+from alight._src.record.storage_io import may_be_written
 
 __all__ = ["Flags", "made_over", "owner_of", "owns", "rests_on", "set_writeable"]
 
@@ -34,7 +34,7 @@ class Flags:
 
     def __init__(self, array: ArrayBase) -> None:
         self._array = array
-        lay = layout(array)
+        lay = layout_of(array)
         window = array.window
         known = lay.probe.flags
         aligned = known.aligned and (window is None or window.offset % lay.dtype.alignment == 0)
@@ -190,4 +190,4 @@ def set_writeable(array: ArrayBase, writeable: bool) -> None:
     if window is not None:
         array.window = View(window.layout, window.offset, writeable)
     elif not writeable:
-        array.window = View(layout(array), 0, False)
+        array.window = View(layout_of(array), 0, False)

@@ -8,7 +8,7 @@ from opcode import opmap
 from types import FrameType
 from typing import Any
 
-from alight._core import ArrayBase, Value, hooks, make_layout
+from alight._core import ArrayBase, Value, hooks, layout_of, make_layout, native
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.record import storage_io
@@ -19,7 +19,6 @@ from alight._src.record.pending import (
     cast,
     concrete,
     loses_imaginary,
-    native,
     pend,
     record_floor,
     settled,
@@ -45,7 +44,7 @@ def asarray(item: Any, dtype: Any = None, order: Any = None, *, copy: bool | Non
             item = array_of(storage_io.read(item))  # of a scalar NumPy makes an array
         if dtype is None and order in (None, "K", "A") and not copy:
             return item
-        if dtype is not None and np.dtype(dtype) != storage_io.layout(item).dtype:
+        if dtype is not None and np.dtype(dtype) != layout_of(item).dtype:
             if copy is False:
                 raise ValueError("Unable to avoid copy while creating an array as requested.")
             return astype(item, dtype, order or "K", "unsafe", True)
@@ -133,7 +132,7 @@ def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
 
 def reshape(array: ArrayBase, shape: Any, order: str = "C", copy: bool | None = None) -> Any:
     """Return the array with another shape: a view where NumPy gives one, else a copy."""
-    probe = storage_io.layout(array).probe
+    probe = layout_of(array).probe
     shape = _plain(shape)
     if copy is not True:
         try:

@@ -16,11 +16,11 @@ from alight._core import Value
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.op_table import OPS, Kind, Op, bring_tables
-from alight._src.record.numpy_fallback import arrays_in, exit_to_numpy, outgrow, run_in_numpy
+from alight._src.record.numpy_fallback import arrays_in, exit_to_numpy, run_in_numpy
 from alight._src.record.pending import elementwise, resolve
 from alight._src.record.structural_calls import implements
 from alight._src.record.tracebacks import public
-from alight._src.record.ufunc_calls import FUNCTIONS, make, operands_of, small
+from alight._src.record.ufunc_calls import FUNCTIONS, make, operands_of, outgrow, small
 
 __all__ = ["STAND_INS", "adopt", "adopt_all", "composed"]
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from alight._core import ArrayBase, Data, Turn, Value, View, floor, hooks, make_layout
+from alight._core import ArrayBase, Data, Turn, Value, View, floor, hooks, layout_of, make_layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import LOG
 from alight._src.record.pending import concrete, manners, site
-from alight._src.record.storage_io import layout, read
+from alight._src.record.storage_io import read
 from alight._src.run import evaluate, residency
 from alight.backends.registry import backend_of, device, only_host
 from alight.errors import PlanError
@@ -75,9 +75,9 @@ def called(
     name = function if isinstance(function, str) else _name(function)
     if name not in where.support.calls or kwargs.get("out") is not None:
         return NotImplemented
-    if not all(layout(array).size for array in found):
+    if not all(layout_of(array).size for array in found):
         return NotImplemented
-    if not all(layout(array).dtype.name in where.support.dtypes for array in found):
+    if not all(layout_of(array).dtype.name in where.support.dtypes for array in found):
         return NotImplemented
     if len(changed) > 1 or (changed and changed[0] is not args[0]):
         return NotImplemented

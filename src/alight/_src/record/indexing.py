@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from alight._core import ArrayBase, Value, at_hand, floor
+from alight._core import ArrayBase, Value, at_hand, floor, layout_of, native
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.record.eager_calls import called
@@ -17,7 +17,6 @@ from alight._src.record.pending import (
     concrete,
     loses_imaginary,
     manners,
-    native,
     record_floor,
     settled,
     shape_of,
@@ -30,7 +29,6 @@ from alight._src.record.storage_io import (
     check_writeable,
     export,
     host,
-    layout,
     looked_at,
     opened,
     read,
@@ -82,13 +80,13 @@ def getitem(array: ArrayBase, key: Any) -> Any:
     """Return ``array[key]`` with NumPy's meaning: a view, an element or a copy."""
     basic, integers = _basic_key(key)
     if not basic:
-        if isinstance(key, ArrayBase) and layout(key).ndim:
+        if isinstance(key, ArrayBase) and layout_of(key).ndim:
             found = called("getitem", (array, key), {})
             if found is not NotImplemented:
                 return found
         key = plain_key(key)
         basic, integers = _basic_key(key)
-    lay = layout(array)
+    lay = layout_of(array)
     if basic:
         if integers:
             count = len(key) if type(key) is tuple else 1
@@ -105,7 +103,7 @@ def getitem(array: ArrayBase, key: Any) -> Any:
 
 
 def _element(array: ArrayBase, key: Any) -> Any:
-    lay = layout(array)
+    lay = layout_of(array)
     window = lay.probe[(*key, ...) if type(key) is tuple else (key, ...)]  # NumPy's own IndexError
     if floor.traced or only_host() or at_hand(array) is not None:
         scalar = host(array)[key]
@@ -120,7 +118,7 @@ def _element(array: ArrayBase, key: Any) -> Any:
 
 def _gather(array: ArrayBase, key: Any) -> Any:
     """Return an advanced-index result: a copy, made at once; or a record's field."""
-    if not native(layout(array).dtype):
+    if not native(layout_of(array).dtype):
         return export(array)[key]
     return _wrap(type(array), np.asarray(host(array)[key]))
 
@@ -140,7 +138,7 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
             return
         key = plain_key(key)
         basic, integers = _basic_key(key)
-    lay = layout(array)
+    lay = layout_of(array)
     if not basic or _drops_imaginary(item, lay.dtype):
         _set_now(array, key, item)
         return
@@ -177,15 +175,15 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
 
 def _drops_imaginary(item: Any, dtype: np.dtype[Any]) -> bool:
     """Tell whether NumPy warns, at the call, that imaginary parts are lost."""
-    given = layout(item).dtype if isinstance(item, ArrayBase) else getattr(item, "dtype", None)
+    given = layout_of(item).dtype if isinstance(item, ArrayBase) else getattr(item, "dtype", None)
     return isinstance(given, np.dtype) and loses_imaginary(given, dtype)
 
 
 def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
     """Have a device set elements that an index array of ours picks; tell whether it did."""
-    if not isinstance(key, ArrayBase) or not layout(key).ndim:
+    if not isinstance(key, ArrayBase) or not layout_of(key).ndim:
         return False
-    dtype = layout(array).dtype
+    dtype = layout_of(array).dtype
     if _drops_imaginary(item, dtype):
         return False
     if not isinstance(item, ArrayBase):
@@ -233,14 +231,14 @@ _TRUE = np.ones(1, bool)
 
 def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
     """Record ``a[mask] = scalar`` as a selection; tell whether that was the form."""
-    mask_layout = layout(key) if isinstance(key, ArrayBase) else None
+    mask_layout = layout_of(key) if isinstance(key, ArrayBase) else None
     if mask_layout is None or mask_layout.dtype != np.bool_:
         return False
-    lay = layout(array)
+    lay = layout_of(array)
     if mask_layout.shape != lay.shape or lay.ndim == 0 or _drops_imaginary(item, lay.dtype):
         return False
     if isinstance(item, ArrayBase):
-        if layout(item).ndim:
+        if layout_of(item).ndim:
             return False
         value = read(item)
     else:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from alight._core import ArrayBase, View, layout_of
+from alight._core import ArrayBase, View, layout_of, native
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.op_table import OPS
@@ -15,10 +15,10 @@ from alight._src.record.array_flags import owns, set_writeable
 from alight._src.record.conversions import astype, copy_of, made_of, reshape, seen
 from alight._src.record.flat_iterator import FlatIterator
 from alight._src.record.numpy_fallback import arrays_in, ndarrays, run_in_numpy
-from alight._src.record.pending import call_there, concrete, native, shape_of
-from alight._src.record.reductions import reduce_call
-from alight._src.record.storage_io import apply_view, host, layout
-from alight._src.record.ufunc_calls import FUNCTIONS, exit_to_numpy, given, ufunc_call
+from alight._src.record.pending import call_there, concrete, shape_of
+from alight._src.record.reductions import given, reduce_call
+from alight._src.record.storage_io import apply_view, host
+from alight._src.record.ufunc_calls import FUNCTIONS, exit_to_numpy, ufunc_call
 
 _type = type
 CLIP: Any = OPS["clip"].reference
@@ -123,7 +123,7 @@ class ArrayMethods(ArrayBase):
 
     def squeeze(self, axis: Any = None) -> Any:
         """Return a view without axes of length one, the array itself where there are none."""
-        if axis is None and 1 not in storage_io.layout(self).shape:
+        if axis is None and 1 not in layout_of(self).shape:
             return self
         return apply_view(self, lambda p: p.squeeze(axis))
 
@@ -141,7 +141,7 @@ class ArrayMethods(ArrayBase):
 
     def ravel(self, order: str = "C") -> Any:
         """Return the array as one axis: a view where NumPy gives one."""
-        lay = storage_io.layout(self)
+        lay = layout_of(self)
         flags = lay.probe.flags
         if order == "A":
             order = "F" if flags.fnc else "C"
@@ -162,7 +162,7 @@ class ArrayMethods(ArrayBase):
 
     def flatten(self, order: str = "C") -> Any:
         """Return a copy of the array as one axis."""
-        lay = storage_io.layout(self)
+        lay = layout_of(self)
         if order == "A":
             order = "F" if lay.probe.flags.fnc else "C"
         if order in ("C", "F"):
@@ -212,7 +212,7 @@ class ArrayMethods(ArrayBase):
     @property
     def real(self) -> Any:
         """Return the real part: a view."""
-        if storage_io.layout(self).dtype.kind != "c":
+        if layout_of(self).dtype.kind != "c":
             return self
         return apply_view(self, lambda p: p.real)
 
@@ -223,7 +223,7 @@ class ArrayMethods(ArrayBase):
     @property
     def imag(self) -> Any:
         """Return the imaginary part: a view for complex arrays, else zeros."""
-        lay = storage_io.layout(self)
+        lay = layout_of(self)
         if lay.dtype.kind != "c":
             zeros = made_of(self, storage_io.read(ArrayBase.of(_zeros(lay))))
             if zeros.window is None and isinstance(zeros, ArrayMethods):
@@ -234,7 +234,7 @@ class ArrayMethods(ArrayBase):
 
     @imag.setter
     def imag(self, item: Any) -> None:
-        dtype = storage_io.layout(self).dtype
+        dtype = layout_of(self).dtype
         if dtype.kind != "c":
             np.zeros((), dtype).imag = 0  # raises, in the words of the NumPy that is there
         self.imag[...] = item
@@ -259,7 +259,7 @@ class ArrayMethods(ArrayBase):
         """Set every element to a scalar."""
         if shape_of(value):  # for some dtypes that is a scalar, too; for others NumPy words it
             storage_io.check_writeable(self)
-            one = np.empty((), storage_io.layout(self).dtype)
+            one = np.empty((), layout_of(self).dtype)
             call_there(one.fill, (value,), {})
             value = one[()]
         self[...] = value
@@ -306,7 +306,7 @@ class ArrayMethods(ArrayBase):
         """Return the complex conjugate; of real numbers the array itself."""
         if out is not None and not isinstance(out, (ArrayBase, np.ndarray)):
             raise TypeError("output must be an array")
-        if storage_io.layout(self).dtype.kind == "c":
+        if layout_of(self).dtype.kind == "c":
             return ufunc_call(np.conjugate, (self,), {} if out is None else {"out": (out,)})
         if out is None:
             return self
@@ -319,7 +319,7 @@ class ArrayMethods(ArrayBase):
         """Return the array with its elements limited to an interval."""
         if out is not None:
             kw["out"] = (out,)
-        dtype = storage_io.layout(self).dtype
+        dtype = layout_of(self).dtype
         if dtype.kind in "iu":  # Python integers outside the dtype limit nothing
             limits = np.iinfo(dtype)
             min = None if _type(min) is int and min <= limits.min else min
@@ -334,7 +334,7 @@ class ArrayMethods(ArrayBase):
 
     def round(self, decimals: int = 0, out: Any = None) -> Any:
         """Return the array rounded to decimals."""
-        real = storage_io.layout(self).dtype.kind == "f" and _type(decimals) is int
+        real = layout_of(self).dtype.kind == "f" and _type(decimals) is int
         if real and decimals == 0:
             return ufunc_call(np.rint, (self,), {} if out is None else {"out": (out,)})
         if real and out is None:
@@ -381,7 +381,7 @@ class ArrayMethods(ArrayBase):
                 if owns(self) and refcheck and "own its data" in str(error):
                     _refuse_to_resize()  # the caller of a jitted function holds it
                 raise
-            before = View(layout(self), 0) if self.window is None else self.window
+            before = View(layout_of(self), 0) if self.window is None else self.window
             self.window = View(layout_of(seen), before.offset, before.writeable)
             return
         # NumPy moves its own memory, and ours may be another's.
@@ -390,7 +390,7 @@ class ArrayMethods(ArrayBase):
         alone = type(self).of(self.storage.value)
         if (
             refcheck
-            and made.nbytes != layout(self).nbytes
+            and made.nbytes != layout_of(self).nbytes
             and (_holders(self) > _holders(alone) or storage_io.lent(self))
         ):
             _refuse_to_resize()

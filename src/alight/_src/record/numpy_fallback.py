@@ -12,24 +12,24 @@ from types import MethodDescriptorType
 from typing import Any
 from weakref import WeakSet
 
-from alight._core import ArrayBase, Storage, Value, View, floor, fresh_array, hooks, layout_of
+from alight._core import (
+    ArrayBase,
+    Storage,
+    Value,
+    View,
+    floor,
+    fresh_array,
+    hooks,
+    layout_of,
+    native,
+)
 from alight._src.base.classes import classes_of, is_among
-from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import COUNTED_DTYPES, LOG
 from alight._src.record.eager_calls import called
-from alight._src.record.pending import (
-    array_floor,
-    call_there,
-    concrete,
-    manners,
-    native,
-    record_floor,
-    shape_of,
-    site,
-)
-from alight._src.record.storage_io import at_once, check_writeable, host, is_scalar, layout, opened
+from alight._src.record.pending import array_floor, call_there, concrete, manners, shape_of, site
+from alight._src.record.storage_io import at_once, check_writeable, host, is_scalar, opened
 
 _CONTAINERS = (tuple, list, dict)
 # A function that returns one of a list's arrays is given few of them; longer lists are data.
@@ -58,38 +58,6 @@ def wrap(result: Any) -> Any:
     return made
 
 
-def outgrow(inputs: Sequence[Any]) -> bool:
-    """Tell whether arrays that are small themselves make a large one, broadcast against each other
-    or, two of them, as a product of matrices."""
-    shapes = []
-    elements = 1
-    for item in inputs:
-        if isinstance(item, ArrayBase):
-            shape = layout(item).shape
-        elif type(item) is np.ndarray:
-            shape = item.shape
-        else:
-            continue
-        if shape and shape not in shapes:
-            shapes.append(shape)
-            elements *= math.prod(shape)
-    least = record_floor()
-    if len(shapes) < 2 or not 0 < least <= elements:
-        return False
-    one, other = shapes[0], shapes[1]
-    if (
-        len(inputs) == 2
-        and len(one) > 1
-        and one[-1:] == other[-2:-1]
-        and elements // one[-1] ** 2 >= least
-    ):
-        return True
-    try:
-        return math.prod(np.broadcast_shapes(*shapes)) >= least
-    except failures(ValueError):  # NumPy says so, elsewhere
-        return False
-
-
 # Storages of what NumPy has arrays without axes for: of other Arrays without, it has scalars.
 _of_no_axes: WeakSet[Storage] = WeakSet()
 
@@ -105,7 +73,7 @@ def array_of(value: Value) -> Any:
 def stands_for_scalar(array: ArrayBase) -> bool:
     """Tell whether an Array is what NumPy has a scalar for, as where alight is the namespace."""
     return is_scalar(array) or (
-        layout(array).ndim == 0
+        layout_of(array).ndim == 0
         and array.window is None
         and array.storage not in _of_no_axes
         and not floor.scalars
@@ -396,7 +364,6 @@ __all__ = [
     "exit_to_numpy",
     "holds_arrays",
     "ndarrays",
-    "outgrow",
     "run_in_numpy",
     "stands_for_scalar",
     "taken",

@@ -7,21 +7,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from alight._core import ArrayBase, floor
+from alight._core import ArrayBase, floor, layout_of
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.op_table import OPS
 from alight._src.record.numpy_fallback import run_in_numpy, stands_for_scalar, wrap
 from alight._src.record.pending import call_there, record_floor, shape_of
-from alight._src.record.reductions import reduce_call
-from alight._src.record.storage_io import check_writeable, host, layout
-from alight._src.record.ufunc_calls import (
-    ACCUMULATES,
-    FUNCTIONS,
-    REDUCES,
-    exit_to_numpy,
-    ufunc_call,
-)
+from alight._src.record.reductions import ACCUMULATES, REDUCES, reduce_call
+from alight._src.record.storage_io import check_writeable, host
+from alight._src.record.ufunc_calls import FUNCTIONS, exit_to_numpy, ufunc_call
 
 __all__ = ["array_ufunc", "binary", "change_at", "in_place", "ufunc_method", "unary"]
 
@@ -43,7 +37,10 @@ def _is_masked(item: Any) -> bool:
 def _defers(item: Any) -> bool:
     """Tell whether an operand's own type should handle the call (masked arrays, other array
     libraries)."""
-    if isinstance(item, (ArrayBase, np.ndarray, np.generic)) or item is None:
+    # An Array that is asked whether it is an ndarray looks who wants to know.
+    if isinstance(item, ArrayBase) or item is None:
+        return False
+    if isinstance(item, (np.ndarray, np.generic)):
         return _is_masked(item) or _is_of_its_own(item)
     override = getattr(type(item), "__array_ufunc__", item)
     return override is not item
@@ -53,7 +50,7 @@ def ufunc_method(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, An
     """Return ``ufunc.method(*inputs, **kwargs)``; ``out`` may hold ndarrays, which are filled at
     once."""
     outs = _outputs(kwargs)
-    if any(isinstance(o, np.ndarray) for o in outs):
+    if any(not isinstance(o, ArrayBase) and isinstance(o, np.ndarray) for o in outs):
         return exit_to_numpy(getattr(ufunc, method), inputs, kwargs)
     if method == "__call__":
         ours = FUNCTIONS.get(ufunc)
@@ -111,7 +108,7 @@ def binary(op: Any, left: Any, right: Any) -> Any:
             return NotImplemented
         # It was asked before, or knows no arrays but ndarrays: NumPy's operator says who acts.
         return exit_to_numpy(_OPERATORS[op.name], (left, right), {})
-    if op.name == "multiply" and isinstance(other, _REPEATED):
+    if op.name == "multiply" and not isinstance(other, ArrayBase) and isinstance(other, _REPEATED):
         array = left if other is right else right
         if stands_for_scalar(array):  # Python asks it how often, as it asks NumPy's scalars
             if array.dtype.kind in "iu":
@@ -168,7 +165,9 @@ _BASIC = frozenset((bool, int, float, complex, str, bytes, list, tuple, dict, se
 
 def _overrides(other: Any) -> bool:
     """Tell whether an operand's own type handles calls of ufuncs, or refuses them."""
-    if type(other) in _BASIC or isinstance(other, (ArrayBase, np.ndarray, np.generic)):
+    if type(other) in _BASIC or isinstance(other, ArrayBase):
+        return False
+    if isinstance(other, (np.ndarray, np.generic)):
         return _is_masked(other) or _is_of_its_own(other)
     return hasattr(type(other), "__array_ufunc__")
 
@@ -187,10 +186,12 @@ def _refuses(other: Any) -> bool:
 def _comes_first(other: Any) -> bool:
     """Tell whether an operand whose type has no ufuncs of its own is asked before ndarrays, which
     have priority 0."""
+    if type(other) in _BASIC or isinstance(other, (ArrayBase, np.generic)):
+        return False
     if isinstance(other, np.ndarray):  # a matrix
         if type(other) is np.ndarray:
             return False
-    elif type(other) in _BASIC or isinstance(other, (ArrayBase, np.generic)) or _overrides(other):
+    elif _overrides(other):
         return False
     priority = getattr(other, "__array_priority__", None)
     return isinstance(priority, (int, float)) and priority > 0
@@ -209,7 +210,7 @@ def _whole_numbers(name: str, *operands: Any) -> list[Any] | None:
     found = []
     for item in operands:
         if isinstance(item, ArrayBase):
-            lay = layout(item)
+            lay = layout_of(item)
             if lay.ndim or lay.dtype.kind not in "biu" or not stands_for_scalar(item):
                 return None
         elif type(item) not in (bool, int) and not isinstance(item, (np.integer, np.bool_)):

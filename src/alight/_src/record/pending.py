@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -21,8 +22,10 @@ from alight._core import (
     Value,
     View,
     floor,
+    hooks,
     layout_of,
     make_layout,
+    native,
     recording_errstate,
     take_over,
 )
@@ -48,7 +51,6 @@ extobj = np._core.umath._extobj_contextvar  # type: ignore[attr-defined]
 
 # The folders of files that are not the user's: alight's and NumPy's.
 INSIDE = (package.FOLDER + "/", os.path.dirname(np.__file__) + "/")
-_NATIVE_KINDS = frozenset("biufc")
 WEAK = (bool, int, float, complex)
 
 
@@ -66,17 +68,6 @@ manners = Manners()
 _KEPT = 1 << 14
 _memo: dict[Any, Any] = {}
 register(Cache.OPS, _memo.clear)
-
-
-def native(dtype: np.dtype[Any]) -> bool:
-    """Tell whether alight computes with this dtype; all others are plain ndarrays."""
-    return (
-        dtype.kind in _NATIVE_KINDS
-        and dtype.itemsize <= 16
-        and dtype.isnative
-        and dtype.char != "g"
-        and dtype.char != "G"
-    )
 
 
 def site() -> tuple[Any, int]:
@@ -119,16 +110,9 @@ def call_there(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -
     return found[0](function, args, kwargs)
 
 
-def record_floor() -> int:
-    """Return the result elements below which an op on concrete operands is left to NumPy at
-    once."""
-    here = POLICY.get()
-    if floor.record_floor < 0 and (here is None or not here.floor_given):
-        settle_floor(evaluate.planning_seconds)
-    if floor.kept:
-        floor.waits()
-    least: int = (here or floor).record_floor
-    return least
+# The result elements below which an op on concrete operands is left to NumPy at once.
+record_floor = floor.here
+hooks.settle = partial(settle_floor, evaluate.planning_seconds)
 
 
 def array_floor() -> int:
@@ -169,36 +153,57 @@ def concrete(array: np.ndarray[Any, Any]) -> Value:
     return value
 
 
-def foreign(array: np.ndarray[Any, Any], leased: bool = False) -> tuple[Value, View | None]:
+def foreign(array: np.ndarray[Any, Any]) -> tuple[Value, View | None]:
     """Return a value over memory that belongs to others, with the view of it that is ``array``.
 
     The value covers the bytes from the first to the last element.
     """
-    layout = layout_of(array)
-    if layout.dense:
-        value = Value(None, (), (), layout)
-        value.data = Data(layout, array, foreign=True)
-        view = None if array.flags.writeable else View(layout, 0, writeable=False)
-    else:
-        low, high = np.lib.array_utils.byte_bounds(array)
-        span = np.asarray(_Span(array, low, high - low))
-        value = Value(None, (), (), layout_of(span))
-        value.data = Data(value.layout, span, foreign=True)
-        view = View(layout, array.__array_interface__["data"][0] - low, array.flags.writeable)
-    if leased:
-        value.data.shared = False
+    value, (view,) = _foreign([array])
     return value, view
 
 
-class _Span:
-    """The bytes an ndarray reaches, offered to NumPy as one run of memory that keeps the ndarray
-    alive."""
+def lent(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[Value, list[View | None]]:
+    """Return a value over memory of the caller's, one for all arrays that lie in it, with the view
+    of it that each of them is: nobody else looks at it while the call lasts."""
+    value, views = _foreign(arrays)
+    assert value.data is not None
+    value.data.shared = False
+    return value, views
 
-    def __init__(self, array: np.ndarray[Any, Any], address: int, nbytes: int) -> None:
-        self.array = array
+
+def _foreign(arrays: Sequence[np.ndarray[Any, Any]]) -> tuple[Value, list[View | None]]:
+    first = arrays[0]
+    layout = layout_of(first)
+    if len(arrays) == 1 and layout.dense:
+        whole = first
+        views = [None if first.flags.writeable else View(layout, 0, writeable=False)]
+    else:
+        span = _Span(arrays)
+        whole = np.asarray(span)
+        layout = layout_of(whole)
+        views = [
+            View(
+                layout_of(array),
+                array.__array_interface__["data"][0] - span.address,
+                array.flags.writeable,
+            )
+            for array in arrays
+        ]
+    value = Value(None, (), (), layout)
+    value.data = Data(layout, whole, foreign=True)
+    return value, views
+
+
+class _Span:
+    """The bytes ndarrays reach, offered to NumPy as one run of memory that keeps them alive."""
+
+    def __init__(self, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
+        self.arrays = arrays
+        bounds = [np.lib.array_utils.byte_bounds(array) for array in arrays]
+        self.address = min([low for low, _ in bounds])
         self.__array_interface__ = {
-            "data": (address, not array.flags.writeable),
-            "shape": (nbytes,),
+            "data": (self.address, not any([array.flags.writeable for array in arrays])),
+            "shape": (max([high for _, high in bounds]) - self.address,),
             "typestr": "|u1",
             "version": 3,
         }
@@ -395,10 +400,10 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
         raise failed
     if not all(native(dtype) for dtype in dtypes):
         return None
-    layouts = [k if isinstance(k, Layout) else make_layout(np.dtype(bool), ()) for k in kinds]
     outputs = []
     for dtype in dtypes[len(kinds) :]:
-        outputs.append(make_layout(dtype, shape, _ufunc_strides(op, kinds, layouts, shape, dtype)))
+        strides = result_strides(op.reference, kinds, shape, dtype.itemsize)
+        outputs.append(make_layout(dtype, shape, strides))
     resolved = Resolved(dtypes, tuple(outputs))
     first = kinds[0]
     if (
@@ -423,21 +428,6 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
         ):
             op.weak[kinds] = (outputs[0], make_layout(full[0].dtype, ()))
     return resolved
-
-
-def _ufunc_strides(
-    op: Op,
-    kinds: Sequence[Any],
-    layouts: Sequence[Layout],
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-) -> tuple[int, ...] | None:
-    def run(*arrays: np.ndarray[Any, Any]) -> Any:
-        scalars = [a if isinstance(k, Layout) else k(1) for a, k in zip(arrays, kinds, strict=True)]
-        result = op.reference(*scalars)
-        return result if op.nout == 1 else result[0]
-
-    return result_strides(run, layouts, shape, dtype.itemsize)
 
 
 def elementwise(

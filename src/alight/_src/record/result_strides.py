@@ -18,23 +18,43 @@ def dense_like(layout: Layout, dtype: np.dtype[Any]) -> Layout:
 
 
 def result_strides(
-    run: Callable[..., Any], layouts: Sequence[Layout], shape: tuple[int, ...], itemsize: int
+    function: Callable[..., Any],
+    kinds: Sequence[Layout | type],
+    shape: tuple[int, ...],
+    itemsize: int,
 ) -> tuple[int, ...] | None:
-    """Return the strides NumPy gives what ``run`` makes of arrays of these layouts; None means C
-    order.
+    """Return the strides NumPy gives the results of a function of arrays of these layouts and
+    Python scalars of these types; None means C order.
 
     NumPy decides, on arrays with the same order of strides and two elements along each axis that
     has more than one. ``shape`` is the result's; its axes must be axes of the operands, in order,
     or of length one.
     """
-    if all(layout.ordinary and layout.shape == shape for layout in layouts if layout.ndim):
+    layouts = [kind for kind in kinds if isinstance(kind, Layout)]
+    if is_plain(layouts, shape):
         return None
     if any(layout.size == 0 for layout in layouts):
         with warnings_suppressed():  # a mean of nothing
-            return np.asarray(run(*[layout.probe for layout in layouts])).strides
+            probes = [kind.probe if isinstance(kind, Layout) else kind(1) for kind in kinds]
+            result = function(*probes)
+            return np.asarray(result[0] if type(result) is tuple else result).strides
+    return dense_strides(small_answer(function, kinds), shape, itemsize)
+
+
+def is_plain(layouts: Sequence[Layout], shape: tuple[int, ...]) -> bool:
+    """Tell whether a result of this shape is in C order because its operands are."""
+    return all(layout.ordinary and layout.shape == shape for layout in layouts if layout.ndim)
+
+
+def small_answer(
+    function: Callable[..., Any], kinds: Sequence[Layout | type]
+) -> np.ndarray[Any, Any]:
+    """Return what a function makes of small arrays of ones, in the order of these layouts: its
+    dtype is what they would give, and its strides are in their order."""
+    operands = [_stand_in(kind) if isinstance(kind, Layout) else kind(1) for kind in kinds]
     with np.errstate(all="ignore"):
-        result = np.asarray(run(*map(_stand_in, layouts)))
-    return dense_strides(result, shape, itemsize)
+        result = function(*operands)
+    return np.asarray(result[0] if type(result) is tuple else result)
 
 
 def dense_strides(

@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary, finalize, ref
 from alight import _core
 from alight._core import (
     ArrayBase,
-    Layout,
     Storage,
     Turn,
     Value,
@@ -41,12 +40,6 @@ def read(array: ArrayBase) -> Value:
     view = array.window
     value = array.storage.value
     return value if view is None else alias(value, view)
-
-
-def layout(array: ArrayBase) -> Layout:
-    """Return an array's layout."""
-    view = array.window
-    return array.storage.value.layout if view is None else view.layout
 
 
 def is_scalar(item: Any) -> bool:
@@ -234,7 +227,7 @@ def _replaced(array: ArrayBase, value: Value, mask: Value | None) -> bool:
     # Another thread may write in between: what this one leaves as it is has to be what is there
     # when the new version takes the place of the old one.
     old = storage.value
-    value = cast(value, layout(array).dtype)
+    value = cast(value, layout_of(array).dtype)
     return storage.replace(old, _version(array, old, value, mask))
 
 
@@ -405,7 +398,7 @@ def view_of(array: ArrayBase, window: np.ndarray[Any, Any], probe: np.ndarray[An
 def set_layout(array: ArrayBase, name: str, given: Any) -> None:
     """Set the ``shape``, ``strides`` or ``dtype`` of an array in place, as NumPy does: with its
     errors, and its warnings at the program's line."""
-    lay, view = layout(array), array.window
+    lay, view = layout_of(array), array.window
     offset = 0 if view is None else view.offset
     if name == "strides":  # NumPy asks how far the memory reaches
         whole = probing.probe(np.dtype("u1"), (array.storage.value.layout.nbytes,), (1,))
@@ -427,7 +420,7 @@ def set_layout(array: ArrayBase, name: str, given: Any) -> None:
 def apply_view(array: ArrayBase, expression: Any) -> Any:
     """Return the view that ``expression`` makes of an ndarray of this layout (NumPy decides, on a
     probe)."""
-    probe = layout(array).probe
+    probe = layout_of(array).probe
     return view_of(array, expression(probe), probe)
 
 
@@ -440,7 +433,6 @@ __all__ = [
     "host",
     "interface",
     "is_scalar",
-    "layout",
     "lent",
     "looked_at",
     "may_be_written",

@@ -11,24 +11,39 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from alight._core import ArrayBase, Layout, Value, make_layout
+from alight._core import (
+    ArrayBase,
+    Layout,
+    Value,
+    layout_of,
+    make_layout,
+    native,
+    recording_errstate,
+)
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.ir.op_table import OPS, Op
-from alight._src.record.numpy_fallback import outgrow, run_in_numpy
+from alight._src.record.numpy_fallback import run_in_numpy
 from alight._src.record.pending import (
     WEAK,
     concrete,
     loses_imaginary,
     may_record,
-    native,
     pend,
     record_floor,
 )
 from alight._src.record.result_strides import dense_strides, lying_alike
-from alight._src.record.storage_io import assign, layout
-from alight._src.record.ufunc_calls import FUNCTIONS, at_once, exit_to_numpy, make, operand, small
+from alight._src.record.storage_io import assign
+from alight._src.record.ufunc_calls import (
+    FUNCTIONS,
+    at_once,
+    exit_to_numpy,
+    make,
+    operand,
+    outgrow,
+    small,
+)
 
 Shape = tuple[int, ...]
 # The result's shape from the operands' shapes and the attributes; None: from NumPy's answer for
@@ -140,7 +155,7 @@ def _decoded(shape: Shape, lengths: Mapping[int, int]) -> Shape | None:
 
 def reads_same_memory(function: Callable[..., Any], array: ArrayBase) -> bool:
     """Tell whether a function of one array only makes a view of it."""
-    lay = layout(array)
+    lay = layout_of(array)
     lengths = dict(zip(dict.fromkeys([n for n in lay.shape if n > 1]), _PRIMES, strict=False))
     if not all(n == 1 or n in lengths for n in lay.shape):
         return False
@@ -155,6 +170,8 @@ def reads_same_memory(function: Callable[..., Any], array: ArrayBase) -> bool:
 
 def strong(item: Any) -> Value | None:
     """Return an operand as a value: Python scalars are as strong as arrays here."""
+    if isinstance(item, ArrayBase) and item.window is None:
+        return item.storage.value
     value = operand(item)
     if value is None or isinstance(value, Value):
         return value
@@ -246,9 +263,9 @@ class Form:
         if out is not None and not isinstance(out, ArrayBase):
             return None
         inputs = self.inputs(given)
-        if inputs is None or not may_record():
+        if inputs is None or (recording_errstate() is None and not may_record()):
             return None
-        few = small((*inputs, out))
+        few = record_floor() > 0 and small((*inputs, out))
         if few and not outgrow(inputs):
             return None
         attrs = {k: frozen(v) for k, v in given.items() if k not in self.names[: self.count]}
@@ -281,7 +298,7 @@ class Form:
         if found is None or (few and found.size < record_floor()):
             return None
         if out is not None:
-            lay = layout(out)
+            lay = layout_of(out)
             # NumPy joins one array after the other, and reads what it has just written.
             if self.many and any(
                 [isinstance(item, ArrayBase) and item.storage is out.storage for item in inputs]
@@ -308,7 +325,7 @@ class Form:
             return [given[name] for name in first]
         arrays = given[first[0]]
         if isinstance(arrays, ArrayBase):
-            return [*iter(arrays)] if layout(arrays).ndim else None
+            return [*iter(arrays)] if layout_of(arrays).ndim else None
         return list(arrays) if type(arrays) in (list, tuple) else None
 
     def _numpy(self, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> Any:

@@ -7,21 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from alight._core import ArrayBase, Value, at_hand, floor, hooks, recording_errstate
+from alight._core import (
+    ArrayBase,
+    Value,
+    at_hand,
+    floor,
+    hooks,
+    layout_of,
+    native,
+    recording_errstate,
+)
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import categories_of
 from alight._src.fp_warnings.filters import collected
 from alight._src.ir.op_table import OPS, UFUNCS, Kind, Op, op_of
-from alight._src.record.numpy_fallback import (
-    array_of,
-    exit_to_numpy,
-    outgrow,
-    run_in_numpy,
-    wrap,
-    wrapped,
-)
+from alight._src.record.numpy_fallback import array_of, exit_to_numpy, run_in_numpy, wrap, wrapped
 from alight._src.record.pending import (
     WEAK,
     WHERE,
@@ -34,26 +36,17 @@ from alight._src.record.pending import (
     extobj,
     loses_imaginary,
     manners,
-    native,
     record_floor,
     resolve,
     shape_of,
 )
-from alight._src.record.storage_io import assign, host, layout, no_scalar, read
+from alight._src.record.storage_io import assign, host, no_scalar, read
 from alight._src.run import evaluate
 
 # NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 # Modules of NumPy's that load late → what makes their functions ours, when the first is called.
 LATE: dict[str, Callable[[], object]] = {}
-
-# What `ufunc.reduce` and `ufunc.accumulate` are called in the table.
-REDUCES = {
-    "add": "sum", "multiply": "prod", "minimum": "min", "maximum": "max", "logical_or": "any",
-    "logical_and": "all",
-}  # fmt: skip
-ACCUMULATES = {"add": "cumsum", "multiply": "cumprod"}
-
 
 # Of what has no axes NumPy has arrays where it comes of these, of all else scalars.
 _ARRAYS = frozenset((WHERE, OPS["tensordot"]))
@@ -83,7 +76,7 @@ def operand(item: Any) -> Any:
     Memory that belongs to others is copied: reading it must not be deferred.
     """
     if isinstance(item, ArrayBase):
-        return read(item)
+        return item.storage.value if item.window is None else read(item)
     if type(item) in WEAK:
         return item
     if isinstance(item, np.generic):
@@ -201,7 +194,7 @@ _KEYWORDS = {"out", "where", "casting", "order", "dtype", "subok", "signature", 
 
 
 def _c(item: Any) -> bool:
-    return not isinstance(item, ArrayBase) or layout(item).c_contiguous
+    return not isinstance(item, ArrayBase) or layout_of(item).c_contiguous
 
 
 def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) -> Any:
@@ -218,7 +211,7 @@ def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) ->
         if isinstance(item, ArrayBase):
             found = at_hand(item)
             if found is None:
-                if layout(item).size >= least or not at_hand_below(item.storage.value, least):
+                if layout_of(item).size >= least or not at_hand_below(item.storage.value, least):
                     return NotImplemented
                 found = host(item)  # and who follows reads is told
             elif found.size >= least:
@@ -244,7 +237,7 @@ def small(inputs: Sequence[Any]) -> bool:
         return False
     for item in inputs:
         if isinstance(item, ArrayBase):
-            if layout(item).size >= least or not at_hand_below(item.storage.value, least):
+            if layout_of(item).size >= least or not at_hand_below(item.storage.value, least):
                 return False
         elif type(item) is np.ndarray:
             if item.size >= least:
@@ -252,6 +245,40 @@ def small(inputs: Sequence[Any]) -> bool:
         elif type(item) not in _SMALL and math.prod(shape_of(item)) >= least:
             return False
     return True
+
+
+def outgrow(inputs: Sequence[Any]) -> bool:
+    """Tell whether arrays that are small themselves make a large one, broadcast against each other
+    or, two of them, as a product of matrices."""
+    least = record_floor()
+    if least <= 0:
+        return False
+    shapes = []
+    elements = 1
+    for item in inputs:
+        if isinstance(item, ArrayBase):
+            shape = layout_of(item).shape
+        elif type(item) is np.ndarray:
+            shape = item.shape
+        else:
+            continue
+        if shape and shape not in shapes:
+            shapes.append(shape)
+            elements *= math.prod(shape)
+    if len(shapes) < 2 or elements < least:
+        return False
+    one, other = shapes[0], shapes[1]
+    if (
+        len(inputs) == 2
+        and len(one) > 1
+        and one[-1:] == other[-2:-1]
+        and elements // one[-1] ** 2 >= least
+    ):
+        return True
+    try:
+        return math.prod(np.broadcast_shapes(*shapes)) >= least
+    except failures(ValueError):  # NumPy says so, elsewhere
+        return False
 
 
 def _into(
@@ -281,13 +308,13 @@ def _into(
     assert resolved is not None
     # NumPy broadcasts what it computes, and the mask, into every array it is given to write into.
     shape = resolved.outputs[0].shape
-    shapes = {layout(target).shape for target in outs if target is not None}
+    shapes = {layout_of(target).shape for target in outs if target is not None}
     if mask is not None:
         shapes.add(mask.layout.shape)
     if shapes != {shape}:
         shape = np.broadcast_shapes(shape, *shapes)
     for target, result_layout in zip(outs, resolved.outputs, strict=True):
-        lay = result_layout if target is None else layout(target)
+        lay = result_layout if target is None else layout_of(target)
         if lay.shape != shape or (
             target is not None
             and (
@@ -347,27 +374,15 @@ def _masked(mask: Value, item: Any, dtype: np.dtype[Any], calm: float) -> Value:
     return picked[0]
 
 
-def given(**keywords: Any) -> dict[str, Any]:
-    """Return the keywords that differ from what NumPy does without them."""
-    return {
-        key: value
-        for key, value in keywords.items()
-        if value is not None
-        and value is not np._NoValue
-        and not (key == "keepdims" and value is False)
-        and not (key == "where" and value is True)
-    }
-
-
 __all__ = [
     "FUNCTIONS",
     "LATE",
     "at_once",
     "exit_to_numpy",
-    "given",
     "make",
     "operand",
     "operands_of",
+    "outgrow",
     "ufunc_call",
     "wrap",
     "wrapped",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from alight._core import (
+    POLICY,
     Data,
     Key,
     Layout,
@@ -38,9 +39,9 @@ from alight.backends import registry
 from alight.errors import UnsupportedOnDevice
 
 if TYPE_CHECKING:
+    from alight._src.config.policy import Policy
     from alight._src.ir.graph import Graph
-    from alight._src.ir.group import Group
-    from alight._src.plan.plan import Estimate, Facts, Plan, Spot, UnopenedDevices
+    from alight._src.plan.plan import Facts, Plan, UnopenedDevices
     from alight._src.plan.size_classes import Cuts
     from alight._src.run.execute import WriteOrder
 
@@ -108,6 +109,11 @@ class _Watch(threading.local):
 watch = _Watch()
 
 
+def _policy() -> Policy:
+    """Return the policy in force: within a block the core has it at hand."""
+    return POLICY.get() or current_policy()
+
+
 def only_on_host(value: Value) -> None:
     """Make a concrete value's host copy the only one: it is about to be written."""
     if value.data is not None:
@@ -127,7 +133,7 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
         return
     with residency.LOCK:
         asked = [value for value in asked if value.op is not None]
-        found = request(asked, read, current_policy().stamp, passing)
+        found = request(asked, read, _policy().stamp, passing)
         if found is not None:
             _run(*found)
             for root in asked:
@@ -151,7 +157,7 @@ def evaluate_all() -> None:
     with residency.LOCK:
         floor.count = floor.pending = 0
         roots = [s.value for s in pending_storages() if s.value.error is None]
-        found = request(roots, False, current_policy().stamp)
+        found = request(roots, False, _policy().stamp)
         if found is not None:
             _run(*found)
 
@@ -272,92 +278,50 @@ Leaf = tuple[Layout, frozenset[str], int, int]
 
 def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     """Return the plan the current policy gives this graph with these inputs; the host reads the
-    first ``read`` outputs."""
-    _execution()  # and what is imported here
+    first ``read`` outputs. It is checked where the settings say so."""
+    execute = _execution()  # and what is imported here
     from dataclasses import replace
 
     from alight._src.adapt import lazy_devices
     from alight._src.plan.place import make_plan
     from alight._src.plan.plan import LaunchStep
 
+    here, settings = _policy(), config()
     facts = facts_of(leaves, read)
     plan = make_plan(graph, facts, _cuts)
-    recalibrate.note_close([step.decision for step in plan.steps if isinstance(step, LaunchStep)])
-    unopened = lazy_devices.waiting(current_policy())
-    lacks = lazy_devices.unopened_devices(plan, graph, facts, unopened) if unopened else None
-    found = plan if lacks is None else replace(plan, unopened_devices=lacks)
-    _prove(found, graph, facts)
-    return found
+    if not planner_facts.asides:
+        if settings.calibrate == "auto":
+            launches = [step.decision for step in plan.steps if isinstance(step, LaunchStep)]
+            recalibrate.note_close(launches)
+        if unopened := lazy_devices.waiting(here):
+            lacks = lazy_devices.unopened_devices(plan, graph, facts, unopened)
+            plan = plan if lacks is None else replace(plan, unopened_devices=lacks)
+    runner = execute.Execution
+    if settings.check:  # and what it does is followed
+        bring("alight._src.run.checked_execution")
+        from alight._src.run import checked_execution
 
-
-def _prove(plan: Plan, graph: Graph, facts: Facts) -> None:
-    """Check a plan where the settings say so, and have what it does be followed."""
-    from alight._src.run import execute
-
-    if not config().check:
-        execute.runner = execute.Execution
-        return
-    bring("alight._src.run.checked_execution")
-    from alight._src.run import checked_execution
-
-    checked_execution.prove(plan, graph, facts.bases)
-    execute.runner = checked_execution.CheckedExecution
+        checked_execution.prove(plan, graph, facts.bases)
+        runner = checked_execution.CheckedExecution
+    execute.runner = runner
+    return plan
 
 
 def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
     """Return all that a plan for these leaves may depend on, as things stand now."""
     _execution()
     from alight._src.adapt.regression_guard import demoted
-    from alight._src.plan.plan import Facts
 
-    policy = current_policy()
-    devices = registry.devices_allowed(policy)
-    recalibrate.measure_later(devices)
-    return Facts(
-        devices=devices,
-        profiles=planner_facts.profiles(devices),
-        residency=tuple([_held(leaf) for leaf in leaves]),
-        bases=tuple([leaf[2] for leaf in leaves]),
-        windows={number: leaf[3] for number, leaf in enumerate(leaves) if leaf[3]},
-        host_required=frozenset(range(read)),
-        force=(None, None)
-        if policy.force is None
-        else (policy.force.device, policy.force.implementation),
-        floors=dict(policy.floor),
-        on_gap=policy.on_gap,
-        demoted=demoted(),
-        supports=planner_facts.supports,
-        estimate=planner_facts.estimate,
-        copy_seconds=planner_facts.copy_seconds,
-        timed=_timed() if policy.pick == "measure" else None,
-        step_seconds=planner_facts.step_seconds(),
-        # calls on what lies on a device are made ready, and launched without a step of ours
-        steps={} if any(map(_is_away, leaves)) else planner_facts.steps_on(devices),
-    )
+    here = _policy()
+    devices = registry.devices_allowed(here)
+    if not planner_facts.asides:
+        recalibrate.measure_later(devices)
+    timed: Any = None
+    if here.pick == "measure":
+        from alight._src.run import measured_choice  # late: it brings the probes of calibration
 
-
-def _is_away(leaf: Leaf) -> bool:
-    """Tell whether an input lies on a device."""
-    from alight._src.plan.choose import ANYWHERE
-
-    return bool(leaf[1] - {HOST, ANYWHERE})
-
-
-def _held(leaf: Leaf) -> frozenset[str]:
-    """Return the spaces that hold an input. One element that the host repeats goes along with a
-    launch, as a constant does."""
-    layout, spaces = leaf[:2]
-    from alight._src.plan.choose import ANYWHERE
-
-    if HOST in spaces and layout.ndim and not any(layout.strides):
-        return frozenset((ANYWHERE,))
-    return spaces
-
-
-def _timed() -> Callable[[Group, Sequence[Spot]], Mapping[Spot, Estimate | None]]:
-    from alight._src.run.measured_choice import timed  # late: it brings the probes of calibration
-
-    return timed
+        timed = measured_choice.timed
+    return planner_facts.facts(here, devices, leaves, read, demoted(), timed)
 
 
 def asked_for(plan: Plan) -> tuple[Graph, tuple[Leaf, ...], int] | None:
@@ -384,19 +348,19 @@ def _execution() -> Any:
     return execute
 
 
-_requests = 0
+class _Requests:
+    """How many requests this process has run, replays apart."""
+
+    count = 0
 
 
-def requests() -> int:
-    """Return how many requests this process has run, replays apart."""
-    return _requests
+requests = _Requests()
 
 
 def _run(key: Key, values: list[Value]) -> None:
     """Run a request. Its list of values is used up: who still needs old bytes is told by
     references."""
-    global _requests
-    _requests += 1
+    requests.count += 1
     plan = _plan(key, values)
     while plan.unopened_devices is not None and ran_without(plan.unopened_devices):
         plan = _plan(key, values)
@@ -435,12 +399,13 @@ def prepare(roots: Sequence[Value], read: bool = True) -> Prepared:
     """Return what a request for these pending values would run; ``replay`` runs it on other
     leaves. ``read``: the host reads what comes of it."""
     with residency.LOCK:
-        found = request([*roots], read, current_policy().stamp, connected=False)
+        found = request([*roots], read, _policy().stamp, connected=False)
         assert found is not None, "nothing is pending"
         key, values = found
+        graph = _graph_of(key)
         return Prepared(
-            _graph_of(key),
-            _plan(key, values),
+            graph,
+            _plan(key, values, graph),
             tuple(values[: key.count]),
             tuple(values[key.count :]),
             key.leaves,
@@ -466,11 +431,11 @@ def replay(plan: Plan, values: list[Value | None], order: WriteOrder | None = No
         execution.run()
 
 
-def _plan(key: Key, values: Sequence[Value]) -> Plan:
+def _plan(key: Key, values: Sequence[Value], graph: Graph | None = None) -> Plan:
     plan = _plans.get(key)
     if plan is None:
         try:
-            plan = plan_of(_graph_of(key), key.leaves, key.read)
+            plan = plan_of(graph or _graph_of(key), key.leaves, key.read)
         except UnsupportedOnDevice as error:
             for number in error.nodes[-1:]:
                 note(error, values[number])

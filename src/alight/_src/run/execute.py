@@ -26,7 +26,7 @@ from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.run import residency, window_writes
 from alight._src.run.numpy_again import made_again, one_by_one
 from alight._src.run.pending_outcomes import LaunchRecord, launched
-from alight._src.run.prepared_step import Ready, array_at, ready_of
+from alight._src.run.prepared_step import HERE, Ready, array_at, ready_of
 from alight._src.run.residency import Place
 from alight._src.run.streaming import streamed
 from alight.backends.base import Operand
@@ -211,8 +211,7 @@ class Execution:
             value.bind(data, offset)
 
     def _launch(self, step: LaunchStep) -> None:
-        ready = ready_of(step)
-        values = self.values
+        ready, values = ready_of(step), self.values
         if ready.direct is not None:
             if step.over is not None:  # a place would hold what the kernel may write over
                 self.places.pop(step.inputs[step.over[1]], None)
@@ -230,9 +229,9 @@ class Execution:
                 decision = ready.decision_in_place() if over else step.decision
                 LOG.launched(decision, site, took, ready.spot, ready.eligible, False)
                 return
-        places = [self._place(number) for number in step.inputs]
         recorded = [values[number] for number in step.nodes]
         listen = ready.listened(recorded)
+        places = [self._place(number) for number in step.inputs]
         heard: list[str] = []
         where, implementation, decision = ready.where, step.implementation, step.decision
         passage = ready.passage if step.passes else None
@@ -266,7 +265,9 @@ class Execution:
                     if where.id == HOST_DEVICE:  # the last there is
                         raise
                     heard.clear()
-        if self._tells(step, heard, recorded):
+        if runner is ready and ready.plainly and ready.spot == HERE:
+            ready.shorten(recorded, listen)
+        if heard and self._tells(step, heard, recorded):
             arrays = [array_at(place) for place in places]
             emit.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
         first = values[step.outputs[0]]
@@ -287,8 +288,6 @@ class Execution:
         if seconds is None:
             record = LaunchRecord(decision, site, *known)
             launched(where, step.group.graph, record, events, places, results)
-        elif runner is ready:
-            ready.shorten(recorded, listen)
 
     def _tells(self, step: LaunchStep, heard: Sequence[str], recorded: Sequence[Any]) -> bool:
         """Tell whether NumPy has something to show of what was heard."""

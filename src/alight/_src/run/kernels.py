@@ -123,19 +123,22 @@ def settle() -> None:
 class _Maker:
     """What it takes to have the generated kernel of one group."""
 
-    __slots__ = ("device", "group", "key", "schedule")
+    __slots__ = ("_stored_as", "device", "group", "key", "schedule")
 
     def __init__(self, where: Device, group: Group, schedule: Any) -> None:
         self.device = where
         self.group = group
         self.schedule = schedule
         self.key = f"{where.id.replace(':', '-')}-{kernel_key(group, schedule)}"
+        self._stored_as = ""
 
     @property
     def stored_as(self) -> str:
-        from alight._src.measure.profiles import code_fingerprint  # late: it asks the machine
+        if not self._stored_as:
+            from alight._src.measure.profiles import code_fingerprint  # late: it asks the machine
 
-        return digest([code_fingerprint(self.device), self.key], KIND)
+            self._stored_as = digest([code_fingerprint(self.device), self.key], KIND)
+        return self._stored_as
 
     def seconds(self) -> float:
         """Return the predicted seconds until the kernel is there."""

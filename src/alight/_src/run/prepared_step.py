@@ -30,14 +30,16 @@ from alight.backends.base import Launch, Operand, prepared
 from alight.backends.host import BindingKernel, NumpyKernel
 from alight.backends.machine import host_memory
 from alight.backends.registry import backend_of, device
-from alight.device import HOST_DEVICE, Device, Reason
+from alight.device import HOST_DEVICE, Reason
 from alight.errors import OutOfDeviceMemory
 
 __all__ = [
+    "HERE",
     "HOST_DEVICE",
     "Ready",
     "kernel_at_hand",
     "kernel_of",
+    "kernels_at_hand",
     "let_go",
     "ready_of",
 ]
@@ -46,7 +48,7 @@ __all__ = [
 # What NumPy is timed on beside a kernel, and its temporaries, must fit in memory that is free.
 _SHARE_OF_MEMORY = 8
 
-_HERE = ("generated", HOST_DEVICE)
+HERE = ("generated", HOST_DEVICE)
 # What the native core hears of (native/flags.h).
 _WATCHED = frozenset(("divide", "over", "invalid"))
 
@@ -91,13 +93,13 @@ class Ready:
         "worded",
     )
 
-    def __init__(self, step: LaunchStep, where: Device, implementation: str) -> None:
+    def __init__(self, step: LaunchStep, where: str, implementation: str) -> None:
         self.step = step
-        self.where = where
+        self.where = device(where)
         self.implementation = implementation
-        self.backend = backend_of(where)
+        self.backend = backend_of(self.where)
         self.late = self.backend.late
-        self.spot = (implementation, where.id)
+        self.spot = (implementation, where)
         self.kernel: Any = None
         self.direct: KernelCall | None = None
         self.eligible = eligible_elements(step.group)
@@ -108,7 +110,7 @@ class Ready:
         self.spare: Ready | None = None
         self.elsewhere: dict[Reason, Decision] = {}
         self.displacing: Decision | None = None
-        own = implementation == step.implementation and where.id == step.device
+        own = implementation == step.implementation and where == step.device
         self.guard = guard_of(step) if own else None
         self.plainly = False  # the kernel is there, and nothing is left to find out
         self.windows: dict[Layout, Ready] = {}
@@ -143,7 +145,7 @@ class Ready:
         """Return the same step made ready to leave its one result in memory of this layout."""
         if window not in self.windows:
             step = replace(self.step, group=window_writes.group_into(self.step.group, window))
-            self.windows[window] = Ready(step, self.where, self.implementation)
+            self.windows[window] = Ready(step, self.where.id, self.implementation)
         return self.windows[window]
 
     @property
@@ -220,9 +222,10 @@ class Ready:
         return made, seconds, (start, event)
 
     def shorten(self, recorded: Sequence[Value | None], listen: frozenset[str]) -> None:
-        """Have the next runs go straight to the kernel, on values recorded as these that hear
-        what these ``listen`` to: there is nothing left to find out."""
-        if not self.plainly or not listen <= _WATCHED or self.spot != _HERE:
+        """Have the next runs go straight to the kernel, which is generated code on the host, on
+        values recorded as these that hear what these ``listen`` to: there is nothing left to find
+        out."""
+        if not listen <= _WATCHED:
             return
         states = [value.errstate for value in recorded if value is not None]
         if not states or any([state is not states[0] for state in states]):
@@ -248,7 +251,7 @@ class Ready:
     def on_host(self) -> Ready:
         """Return the same step made ready to run in NumPy."""
         if self.spare is None:
-            self.spare = Ready(self.step, device(HOST_DEVICE), "numpy")
+            self.spare = Ready(self.step, HOST_DEVICE, "numpy")
         return self.spare
 
     def instead(self) -> Iterator[Ready]:
@@ -258,7 +261,7 @@ class Ready:
             for candidate in self.step.decision.candidates:
                 other = candidate.device not in (self.where.id, HOST_DEVICE)
                 if other and candidate.estimate is not None:
-                    yield Ready(self.step, device(candidate.device), candidate.implementation)
+                    yield Ready(self.step, candidate.device, candidate.implementation)
         yield self.on_host()
 
     def turn(self) -> Ready:
@@ -334,7 +337,7 @@ def ready_of(step: LaunchStep) -> Ready:
     """Return a step made ready, the same each time."""
     found = _steps.get(id(step))
     if found is None:
-        found = _steps[id(step)] = Ready(step, device(step.device), step.implementation)
+        found = _steps[id(step)] = Ready(step, step.device, step.implementation)
     return found
 
 
@@ -347,6 +350,17 @@ def kernel_at_hand(step: LaunchStep) -> bool:
     """Tell whether a step's kernel can be had at once; if not, it is made in the background."""
     ready = ready_of(step)
     return ready.kernel is not None or kernels.soon(ready.where, step.group, step.schedule)
+
+
+def kernels_at_hand(plan: Plan) -> list[bool]:
+    """Return of each generated kernel of a plan on the host whether it is there; what is not is
+    being made."""
+    return [
+        kernel_at_hand(step)
+        for step in plan.steps
+        if isinstance(step, LaunchStep)
+        and (step.device, step.implementation) == (HOST_DEVICE, "generated")
+    ]
 
 
 def let_go(plan: Plan) -> None:
