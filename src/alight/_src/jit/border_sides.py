@@ -97,12 +97,15 @@ def _of_module(name: Any) -> int:
 
 def side_of_class(kind: Any) -> int:
     """Tell whose objects of a class are; some are made by C code that names no module."""
+    if type(kind) is type and kind in _BUILTINS:  # most are
+        return PASSES_ON
     module = module_of(kind)
     if module == "builtins" and getattr(builtins, kind.__name__, None) is not kind:
         return PASSES_ON if is_among(kind, _OF_THE_INTERPRETER) else FOREIGN
     return _of_module(module)
 
 
+_BUILTINS = frozenset(item for item in vars(builtins).values() if type(item) is type)
 _OF_THE_INTERPRETER = frozenset(item for item in vars(types).values() if isinstance(item, type)) | {
     type({}.keys()),
     type({}.values()),
