@@ -175,7 +175,7 @@ def traced(kind: Specialization, *there: bool, exact: bool = True, gains: bool =
 
 def made(kind: Specialization, there: bool) -> Way:
     program: Any = object()
-    return kind.way(program, 4, lambda program: there)
+    return kind.way(program, 4, 2, lambda program: there)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +230,9 @@ def test_no_kernels_are_waited_for_where_numpy_leads_and_scalars_change() -> Non
     kind = Specialization(Phase.NUMPY_LEADS)
     raced: Any = object()
     kind.race = raced
-    assert kind.way(None, 4, lambda program: True) is Way.NUMPY_FOR_NOW  # the race goes on
+    assert kind.way(None, 4, 2, lambda program: True) is Way.NUMPY_FOR_NOW  # the race goes on
     kind.race = None
-    assert kind.way(None, 4, lambda program: True) is Way.NUMPY
+    assert kind.way(None, 4, 2, lambda program: True) is Way.NUMPY
 
 
 def test_phases_of_real_calls(monkeypatch: pytest.MonkeyPatch) -> None:

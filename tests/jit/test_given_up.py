@@ -182,3 +182,21 @@ def test_what_policies_force_is_never_given_up(monkeypatch: pytest.MonkeyPatch) 
     with alight.policy(floor=0, force="cpu:generated"):
         alight.jit(triangular)(np.tril(np.ones((N, N))), np.ones(N))
     assert set(ends) == {NEVER}
+
+
+def test_so_many_arguments_that_to_take_them_is_a_stall_are_numpys() -> None:
+    ran = []
+
+    @alight.jit
+    def updated(parameters: Any, gradients: Any) -> None:
+        ran.append(
+            all(type(p).__module__ == "numpy" and not hasattr(p, "storage") for p in parameters)
+        )
+        for p, g in zip(parameters, gradients, strict=True):
+            p -= 0.1 * g
+
+    parameters = [np.ones(3) for _ in range(4000)]
+    for _ in range(4):
+        updated(parameters, [np.ones(3)] * 4000)
+    assert ran == [True] * 4
+    assert np.allclose(parameters[-1], 0.6)

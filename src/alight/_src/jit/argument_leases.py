@@ -21,7 +21,7 @@ from alight._src.jit.reachability import (
     Reachability,
     exported,
     leads_nowhere,
-    overlap,
+    overlapping,
     spaces,
 )
 from alight._src.jit.scalar import Scalar
@@ -392,18 +392,9 @@ class _Later(Leases):
 
 def _groups(arrays: list[NdArray]) -> list[list[NdArray]]:
     """Return the arrays, those that overlap together, in their order."""
-    if len(arrays) < 2:
-        return [[array] for array in arrays]
-    spans = [(*np.lib.array_utils.byte_bounds(array), n) for n, array in enumerate(arrays)]
-    groups: list[list[int]] = []
-    near: list[list[int]] = []  # those that what comes may reach
-    end = -1
-    for low, high, number in sorted(spans):
-        if low >= end:
-            groups += near
-            near = []
-        end = max(end, high)
-        touching = [g for g in near if any(overlap(arrays[number], arrays[n]) for n in g)]
-        near = [g for g in near if g not in touching]
-        near.append(sorted([number, *[n for group in touching for n in group]]))
-    return [[arrays[n] for n in group] for group in sorted(groups + near)]
+    groups = {number: [number] for number in range(len(arrays))}
+    for first, second in overlapping(arrays):
+        if groups[first] is not groups[second]:
+            joined = sorted([*groups[first], *groups[second]])
+            groups.update(dict.fromkeys(joined, joined))
+    return [[arrays[n] for n in group] for number, group in groups.items() if group[0] == number]

@@ -76,7 +76,12 @@ class Event(Enum):
 
 _NEXT: dict[Phase, dict[Event, Phase]] = {
     Phase.WAITING: {Event.PAYS: Phase.COLD, Event.GIVEN_UP: Phase.ON_NUMPY},
-    Phase.COLD: {Event.KEPT: Phase.RACING, Event.NOT_KEPT: Phase.IMPURE},
+    Phase.COLD: {
+        Event.KEPT: Phase.RACING,
+        Event.NOT_KEPT: Phase.IMPURE,
+        Event.GIVEN_UP: Phase.ON_NUMPY,
+        Event.GIVEN_UP_FIRST: Phase.WAITING,
+    },
     Phase.TRACED: {
         Event.TIMED: Phase.RACING,
         Event.UNOPENED: Phase.LACKING,

@@ -8,7 +8,7 @@ from alight._core import ArrayBase, layout_of, native
 from alight._src.base.classes import is_among
 from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import modes_here
-from alight._src.jit.reachability import NdArray, leads_nowhere, overlap, overlaps_itself
+from alight._src.jit.reachability import NdArray, leads_nowhere, overlapping, overlaps_itself
 
 __all__ = ["CallSignature", "describe", "leasable"]
 
@@ -68,15 +68,8 @@ class _Describing:
         in one is then seen in the other. To lie between one another's elements is not to
         overlap."""
         arrays = self.arrays
-        if len(arrays) < 2:
-            return ()
         return tuple(
-            [
-                (i, j, _address(arrays[j]) - _address(arrays[i]))
-                for j in range(1, len(arrays))
-                for i in range(j)
-                if overlap(arrays[i], arrays[j])
-            ]
+            [(i, j, _address(arrays[j]) - _address(arrays[i])) for i, j in overlapping(arrays)]
         )
 
     def of(self, item: Any) -> Any:

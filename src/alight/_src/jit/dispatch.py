@@ -148,7 +148,7 @@ class Dispatching(GuardCache):
             self.hear(answer, kind, put_back=before in SETTLED)
         if program is not None and before in RACES:
             self.race_kernels(missed, program)
-        way = kind.way(program, learned.proof.ops, _all_there)
+        way = kind.way(program, learned.proof.ops, len(described.arrays), _all_there)
         result = _ANSWERS[way](self, missed, program, way)
         if kind.phase in OPEN:
             kind.judge()

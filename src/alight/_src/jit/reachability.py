@@ -14,7 +14,7 @@ import gc
 import mmap
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
@@ -147,6 +147,27 @@ def overlap(a: NdArray, b: NdArray) -> bool:
         return _shares(a, b, max_work=100)  # type: ignore[arg-type]
     except failures(np.exceptions.TooHardError, OverflowError):
         return True
+
+
+# With fewer arrays to ask about each pair takes less than to sort them.
+_SORTED_FROM = 8
+
+
+def overlapping(arrays: Sequence[NdArray]) -> list[tuple[int, int]]:
+    """Return which ndarrays share an element's bytes, as pairs of their numbers, by the second."""
+    count = len(arrays)
+    if count < _SORTED_FROM:
+        pairs = [(i, j) for j in range(1, count) for i in range(j)]
+        return [(i, j) for i, j in pairs if overlap(arrays[i], arrays[j])]
+    found: list[tuple[int, int]] = []
+    near: list[tuple[int, int]] = []  # where those end that what comes may reach, and their numbers
+    for low, high, number in sorted([(*_bounds(item), n) for n, item in enumerate(arrays)]):
+        near = [(end, n) for end, n in near if end > low]
+        found += [
+            (min(n, number), max(n, number)) for _, n in near if overlap(arrays[n], arrays[number])
+        ]
+        near.append((high, number))
+    return sorted(found, key=lambda pair: pair[::-1])
 
 
 @kept_by_class  # asked of every object that is looked at

@@ -49,6 +49,8 @@ _BODY_FACTOR = 20
 # The promise gives any call 60 ms beside three times NumPy's. A third of it goes to find out that a
 # body is none for us; the rest is for what is pending then, to be planned and run.
 GRACE_SECONDS = 0.020
+# What it takes to have one ndarray as an Array for a call, and to give it back.
+LEASE_SECONDS = 2e-5
 
 # The design's rule: never plan what NumPy would finish in under 20 times the planning time.
 PLANNING_SHARE = 20
@@ -124,15 +126,22 @@ class Specialization:
                 self.phase = next_phase(self.phase, event)
 
     def way(
-        self, program: HostProgram | None, ops: float | None, made: Callable[[HostProgram], bool]
+        self,
+        program: HostProgram | None,
+        ops: float | None,
+        arrays: int,
+        made: Callable[[HostProgram], bool],
     ) -> Way:
         """Return how a call is answered, with one of the two in the place of turns.
 
-        ``ops``: what a trace would record at most, None where it could not be replayed; ``made``
-        tells whether a program's kernels are all there.
+        ``arrays``: how many it is given; ``ops``: what a trace would record at most, None where it
+        could not be replayed; ``made`` tells whether a program's kernels are all there.
         """
         while True:  # another thread may change the phase meanwhile: each is answered whole
             phase = self.phase
+            if phase is Phase.COLD and arrays * LEASE_SECONDS > self.may_take():
+                self.gave_up(arrays * LEASE_SECONDS / 2)
+                continue
             way = WAYS[phase]
             if way in _PLAIN:
                 return way
