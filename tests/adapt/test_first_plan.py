@@ -196,7 +196,7 @@ SCRIPT = """
     from alight._core import floor
     a = np.arange(2_000_000.0)
     b = (np.sqrt(a) + a * 2).sum()
-    print(json.dumps([type(a).__module__, runtime.requests(), floor.kept > 0, float(b)]))
+    print(json.dumps([type(a).__module__, runtime.requests.count, floor.kept > 0, float(b)]))
 """
 
 

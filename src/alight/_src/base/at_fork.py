@@ -18,6 +18,7 @@ Locks are taken in one order: who has one asks for none that stands before it.
     filters._filters         warnings are asked for
     kernels._lock            jobs of the background
     counter_draws._lock      numbers are drawn
+    counter_rng._lock        a counter moves on
     specialization._changing a specialization changes its phase
     decisions._lock          something is counted
     code_origin._asking      paths are asked for
