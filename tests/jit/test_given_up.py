@@ -184,7 +184,7 @@ def test_what_policies_force_is_never_given_up(monkeypatch: pytest.MonkeyPatch) 
     assert set(ends) == {NEVER}
 
 
-def test_so_many_arguments_that_to_take_them_is_a_stall_are_numpys() -> None:
+def test_arguments_too_many_to_be_taken_without_a_stall_are_numpys() -> None:
     ran = []
 
     @alight.jit
