@@ -44,7 +44,6 @@ __all__ = [
     "installed",
 ]
 
-NdArray = np.ndarray[Any, Any]
 
 # What `describe` tells.
 _A_PACKAGES, _HOLDS_NOTHING, _BY_ATTRIBUTES = 1, 2, 4

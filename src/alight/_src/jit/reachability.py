@@ -149,8 +149,9 @@ def overlap(a: NdArray, b: NdArray) -> bool:
         return True
 
 
-# With fewer arrays to ask about each pair takes less than to sort them.
-_SORTED_FROM = 8
+# With fewer arrays to ask about each pair takes less than to sort them: 18 µs and 22 for 12, 31 and
+# 29 for 16 (EPYC).
+_SORTED_FROM = 16
 
 
 def overlapping(arrays: Sequence[NdArray]) -> list[tuple[int, int]]:

@@ -49,7 +49,8 @@ _BODY_FACTOR = 20
 # The promise gives any call 60 ms beside three times NumPy's. A third of it goes to find out that a
 # body is none for us; the rest is for what is pending then, to be planned and run.
 GRACE_SECONDS = 0.020
-# What it takes to have one ndarray as an Array for a call, and to give it back.
+# What it takes to have one ndarray as an Array for a call, and to give it back: 9.5 to 9.8 µs each
+# for 200 and 2,000 of three elements (EPYC at rest). Doubled by guess: ops on it are to come.
 LEASE_SECONDS = 2e-5
 
 # The design's rule: never plan what NumPy would finish in under 20 times the planning time.
