@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 
 import alight
+from alight._core import Data, make_layout
 from alight._src.base.cache_registry import Cache, forget
+from alight._src.run.prepared_step import Ready
 from alight._src.run.watched_backends import following
 from alight.backends import registry
 from alight.backends.base import Copy, Launch, Operand
+from alight.device import HOST_DEVICE
 from alight.errors import PlanError
 
 SIM = {"floor": 0, "force": "sim:0"}
@@ -184,3 +187,37 @@ def test_a_breakage_that_changes_the_answer_is_refused(breakage: Any) -> None:
             assert not changes, (turn, np.flatnonzero(got != wanted))
             counts["refused" if refused else "changes nothing"] += 1
     assert counts["refused"] >= 3, counts
+
+
+def test_a_result_may_be_made_where_a_download_lay_before_its_step_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is downloaded to make room on a device is freed, and NumPy's memory comes from there."""
+    sim = registry.device("sim:0")
+    backend: Any = registry.backend_of(sim)
+    submit, run, downloads = backend.submit, Ready.submit, []
+
+    def refuse(where: Any, queue: int, commands: Sequence[Any], wait: Any = ()) -> Any:
+        if any(isinstance(command, Launch) for command in commands):
+            raise RuntimeError("injected")
+        return submit(where, queue, commands, wait)
+
+    def after_a_download(ready: Ready, *args: Any) -> Any:
+        made = run(ready, *args)
+        if ready.where.id == HOST_DEVICE:
+            result = made[0][-1]
+            kept = result.raw.copy()
+            part = Data(make_layout(np.dtype(np.uint8), (64,)), result.raw[64:128], foreign=True)
+            buffer = backend.allocate(sim, 64)
+            up = Copy(part, buffer, 64, "host", sim.space)
+            backend.submit(sim, 0, [up, Copy(buffer, part, 64, sim.space, "host")])
+            result.raw[:] = kept
+            downloads.append(part)
+        return made
+
+    monkeypatch.setattr(backend, "submit", refuse)
+    monkeypatch.setattr(Ready, "submit", after_a_download)
+    with alight.policy(**SIM):
+        x = np.arange(600.0)
+        assert (np.asarray(alight.asarray(x) * 2 + 1) == x * 2 + 1).all()
+    assert downloads

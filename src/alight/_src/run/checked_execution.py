@@ -29,7 +29,7 @@ from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep, WriteStep
 from alight._src.run import execute
 from alight._src.run.memory_holders import thread_of
 from alight._src.run.memory_map import MemoryMap, is_host
-from alight._src.run.prepared_step import ready_of
+from alight._src.run.prepared_step import Ready, ready_of
 from alight._src.run.watched_backends import following, watch
 from alight.backends import base
 from alight.backends.registry import backend_of, device, made
@@ -71,7 +71,7 @@ class CheckedExecution(execute.Execution):
         self._indices = {id(step): index for index, step in enumerate(plan.steps)}
         self._turn = 0  # the step at work
         self._looking = False
-        self._landed: list[int] = []  # where downloads of the step have come to
+        self._landed: list[int] | None = None  # where chunks of a streamed step have come to
         self._written: Sequence[tuple[Place, ...]] = ()
         for backend in made():
             watch(backend)
@@ -208,14 +208,20 @@ class CheckedExecution(execute.Execution):
         given = [self._places(number) for number in step.inputs]
         for number in step.inputs:
             self._follow(self._whole, number)
-        self._now = step
-        self._landed.clear()
+        self._now, self._landed = step, None
         try:
             super()._launch(step)
         finally:
             self._now = None
             self.memory.host()
         self._follow(self._made, step, given)
+
+    def _stream(self, step: LaunchStep, ready: Ready, run: Callable[[], list[Data] | None]) -> bool:
+        self._landed = []
+        if super()._stream(step, ready, run):
+            return True
+        self._landed = None  # what is made instead may lie where these lay
+        return False
 
     def _made(self, step: LaunchStep, given: Sequence[Sequence[Place]]) -> None:
         """Note where results lie."""
@@ -237,7 +243,7 @@ class CheckedExecution(execute.Execution):
                     memory.holds(number, place)
                 elif any(a < high and low < b for a, b in taken):
                     results.append((number, place))
-                elif any(low <= start < high for start in self._landed):
+                elif any(low <= start < high for start in self._landed or ()):
                     memory.join(HOST_ARENA, low, high)  # it came in parts
                     memory.holds(number, place)
                 else:
@@ -368,7 +374,7 @@ class CheckedExecution(execute.Execution):
         if not memory.has(target, to, to + copy.nbytes):
             high = to + (copy.nbytes if target == HOST_ARENA else copy.target.nbytes)
             memory.add(target, to, high, f"memory of {copy.target_space}")
-            if target == HOST_ARENA:
+            if target == HOST_ARENA and self._landed is not None:
                 self._landed.append(to)
         if memory.has(source, start, start + copy.nbytes):
             memory.copy(source, start, target, to, copy.nbytes)
