@@ -20,6 +20,7 @@ from statistics import geometric_mean
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from .harmless_cliffs import cliffs
 from .harmless_programs import Program, programs
 from .modes import MODES, ROOT, child_environment
 from .result import Result, finish
@@ -125,7 +126,7 @@ def measure(door: str, names: Sequence[str] = ()) -> Result:
     result = Result(NAME, door, "alight", whole=not names)
     ratios: dict[str, list[float]] = {"cold": [], "warm": []}
     rows: list[dict[str, Any]] = []
-    for program in programs():
+    for program in (*cliffs(), *programs()):
         if names and not any(program.name.startswith(name) for name in names):
             continue
         with tempfile.TemporaryDirectory() as cache:
