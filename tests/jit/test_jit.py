@@ -1539,6 +1539,23 @@ def test_what_cannot_be_launched_is_in_no_race(monkeypatch: pytest.MonkeyPatch) 
     assert kind.phase is Phase.PLANS_RACE and kind.race is None and not laps
 
 
+def multiples(x: Any) -> Any:
+    return [x * (k + 0.5) for k in range(80)]
+
+
+def test_many_results_are_in_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_eager(monkeypatch)
+    be_generated(monkeypatch)
+    x = np.random.default_rng(0).random(10_000)
+    jitted: Any = alight.jit(multiples)
+    for _ in range(CALLS):
+        for ours, numpys in zip(jitted(x), multiples(x), strict=True):
+            assert np.array_equal(ours, numpys)
+        kernels.settle()
+    (kind,) = jitted._specializations.values()
+    assert kind.phase is not Phase.PLANS_RACE
+
+
 def bent(x: Any, t: float) -> Any:
     return np.sqrt(x) * t if t < 0.5 else np.exp(np.sqrt(x + t)) - x
 

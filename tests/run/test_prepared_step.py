@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import alight
+from alight._core import OPERANDS
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.log.decisions import LOG
 from alight._src.run import prepared_step
@@ -194,7 +195,7 @@ def test_nothing_is_done_where_more_must_be_known() -> None:
     other = (alight.asarray(np.arange(5.0)) + 1).storage.value
     made.watch_flags(other.errstate, False)
     assert made.run([leaf, other]) is None  # of another layout
-    with pytest.raises(ValueError, match="65 operands"):
-        KernelCall(entry, None, tuple(range(64)), (64,), (), (layout,), 4)
+    with pytest.raises(ValueError, match=f"{OPERANDS + 1} operands"):
+        KernelCall(entry, None, tuple(range(OPERANDS)), (OPERANDS,), (), (layout,), 4)
     with pytest.raises(TypeError, match="layout"):
         KernelCall(entry, None, (0,), (1,), (1,), (None,), 4)
