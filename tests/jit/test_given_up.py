@@ -148,6 +148,94 @@ def test_results_share_memory_as_numpys_do(ops: int, monkeypatch: pytest.MonkeyP
     assert first is x and np.shares_memory(part, x) and np.shares_memory(every, y)
 
 
+def resized(x: Any) -> Any:
+    y = x + 1
+    x[1] = y[5]
+    x.resize((4, 3), refcheck=False)
+    made = x * 2
+    x[0] = 9.0
+    return made, x
+
+
+def resized_to_more(x: Any) -> Any:
+    y = x + 1
+    x[1] = y[5]
+    try:
+        x.resize((5, 3), refcheck=False)
+    except ValueError:
+        return "refused", x * 2
+    return x * 2, None
+
+
+def told_of_memory(x: Any) -> Any:
+    found = []
+    for i in range(3):
+        x[i] = i
+        found += [x.flags.owndata, x.flags.num, x.base is None, (x * 2).base is None]
+    return found
+
+
+def made_writeable(x: Any) -> Any:
+    y = x + 1
+    z = x[1:] * 2 + y[1:]
+    x.flags.writeable = True
+    x[1:] = z
+    x[:2] += y[:2]
+    x.flags.writeable = False
+    return y, z, x.flags.writeable
+
+
+def read_only(x: Any) -> Any:
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize("ops", range(6))
+@pytest.mark.parametrize(
+    ("body", "given"),
+    [
+        (resized, lambda: np.arange(12.0)),
+        (resized_to_more, lambda: np.arange(12.0)[:]),
+        (told_of_memory, lambda: np.arange(12.0)),
+        (told_of_memory, lambda: np.arange(13.0)[1:]),
+        (made_writeable, lambda: read_only(np.arange(12.0))),
+        (made_writeable, lambda: read_only(np.arange(12.0)[:])),
+    ],
+)
+def test_arguments_go_on_to_be_the_callers_memory(
+    body: Any, given: Callable[[], Any], ops: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late(monkeypatch, ops)
+    jitted = alight.jit(body)
+    for _ in range(3):
+        own, plain = given(), given()
+        made, wanted = jitted(own), body(plain)
+        for one, other in zip(flat((made, own)), flat((wanted, plain)), strict=True):
+            assert type(one) is type(other)
+            np.testing.assert_array_equal(one, other, strict=True)
+        assert own.flags.num == plain.flags.num
+
+
+def test_a_generator_goes_on_with_the_callers_memory() -> None:
+    @alight.jit
+    def steps(x: Any) -> Any:
+        def each() -> Iterator[Any]:
+            for i in range(3):
+                x[i] = -1.0
+                yield x.flags.owndata, x.base is None, x * 2
+            x.resize((4, 3), refcheck=False)
+            x[1] = 7.0
+            yield x
+
+        return each()
+
+    x = np.arange(12.0)
+    *found, last = steps(x)
+    assert [one[:2] for one in found] == [(True, True)] * 3
+    assert x.tolist()[3:6] == [7, 7, 7] or x.shape == (4, 3)
+    np.testing.assert_array_equal(last.reshape(-1), x.reshape(-1))
+
+
 def test_calls_after_one_that_was_given_up_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = late(monkeypatch, 4)
     monkeypatch.setattr(Specialization, "may_take", lambda kind: 0.0)
