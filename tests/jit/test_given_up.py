@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import alight
+from alight._core import floor
 from alight._src.config.loading import current_policy
 from alight._src.jit import trace
 from alight._src.jit.specialization import Specialization
 from alight._src.jit.trace import Trace
 from alight._src.record import pending
+from alight._src.run import evaluate
 
 NEVER, AT_ONCE = math.inf, -1.0
 
@@ -234,6 +236,60 @@ def test_a_generator_goes_on_with_the_callers_memory() -> None:
     assert [one[:2] for one in found] == [(True, True)] * 3
     assert x.tolist()[3:6] == [7, 7, 7] or x.shape == (4, 3)
     np.testing.assert_array_equal(last.reshape(-1), x.reshape(-1))
+
+
+def give_up() -> None:
+    """Have the body that runs be given up here."""
+    watched = evaluate.watch.by
+    if isinstance(watched, Trace):
+        watched.ends = AT_ONCE
+        watched.recorded()
+
+
+STATEMENTS = (
+    "x.copy()", "x.T.copy()", "np.copy(x)", "x.astype('f4')", "x.astype('f4').astype('f8')",
+    "x.flatten()", "x.T.reshape(-1)", "np.meshgrid(x, x)", "y = x.copy(); y += 1; x[...] = y",
+    "x[m] = 1", "x[m] += 1", "x[1:][m[1:]] = 0", "x[...] = np.where(m, x, 1)",
+    "np.copyto(x, x, where=m)", "np.add(x, 1, out=x, where=m)", "x.sum()", "np.sum(x, where=m)",
+    "x[1:] -= x[:-1].copy()", "x.sort()", "x.fill(2)", "np.cumsum(x, out=x)",
+)  # fmt: skip
+BEFORE = (
+    "x = a",
+    "x = a; x += 1; x[2] = 3",
+    "x = a * 2; x = x + 1",
+    "y = a * 2; x = y[:]",
+)
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_nothing_is_recorded_once_a_body_was_given_up(
+    statement: str, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "_LEAST_STEPS", 1 << 40)  # what is read is not counted
+    monkeypatch.setattr(pending, "_LOOK_EVERY", 1)
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
+    monkeypatch.setattr(Specialization, "may_take", lambda kind: 1.0)
+    given_up: list[Trace] = []
+    after: list[Trace] = []
+    recorded = Trace.recorded
+
+    def noted(own: Trace) -> None:
+        (after if own.given_up else given_up).append(own)
+        recorded(own)
+
+    monkeypatch.setattr(Trace, "recorded", noted)
+
+    space = {"np": np, "give_up": give_up}
+    lines = [*before.split("; "), "m = x > 3", "give_up()", *statement.split("; ") * 3, "return x"]
+    exec("def body(a):\n    " + "\n    ".join(lines), space)
+    own, plain = np.arange(9.0), np.arange(9.0)
+    monkeypatch.setattr(floor, "record_floor", 1)
+    made = alight.jit(space["body"])(own)
+    wanted = space["body"](plain)
+    assert given_up and not after
+    np.testing.assert_array_equal(made, wanted, strict=True)
+    np.testing.assert_array_equal(own, plain, strict=True)
 
 
 def test_calls_after_one_that_was_given_up_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
