@@ -292,6 +292,45 @@ def test_nothing_is_recorded_once_a_body_was_given_up(
     np.testing.assert_array_equal(own, plain, strict=True)
 
 
+def added(x: Any) -> Any:
+    for _ in range(4000):
+        x = x + 1
+    return x
+
+
+def running_sums(x: Any) -> Any:
+    for _ in range(2000):
+        x = np.cumsum(x) * 0.01
+    return x
+
+
+def listed(x: Any) -> Any:
+    found = [x * i for i in range(2000)]
+    return sum(found)
+
+
+@pytest.mark.parametrize("body", [added, running_sums, listed])
+def test_the_clock_is_looked_at_however_a_body_records(
+    body: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, ended = [], []
+    recorded = Trace.recorded
+
+    def noted(own: Trace) -> None:
+        looks.append(own)
+        own.ends = AT_ONCE if len(looks) > 2 else NEVER
+        recorded(own)
+        if own.given_up:
+            ended.append(own)
+
+    monkeypatch.setattr(Trace, "recorded", noted)
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
+    monkeypatch.setattr(Specialization, "may_take", lambda kind: 1.0)
+    given = np.linspace(0, 1, 5)
+    np.testing.assert_allclose(alight.jit(body)(given), body(given))
+    assert ended
+
+
 def test_calls_after_one_that_was_given_up_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = late(monkeypatch, 4)
     monkeypatch.setattr(Specialization, "may_take", lambda kind: 0.0)
