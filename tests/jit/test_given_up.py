@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import alight
+from alight._core import floor
 from alight._src.config.loading import current_policy
 from alight._src.jit import trace
 from alight._src.jit.specialization import Specialization
 from alight._src.jit.trace import Trace
 from alight._src.record import pending
+from alight._src.run import evaluate
 
 NEVER, AT_ONCE = math.inf, -1.0
 
@@ -146,6 +148,187 @@ def test_results_share_memory_as_numpys_do(ops: int, monkeypatch: pytest.MonkeyP
     assert np.shares_memory(turned, x)
     part, first, every = alight.jit(rewritten)(x, y)
     assert first is x and np.shares_memory(part, x) and np.shares_memory(every, y)
+
+
+def resized(x: Any) -> Any:
+    y = x + 1
+    x[1] = y[5]
+    x.resize((4, 3), refcheck=False)
+    made = x * 2
+    x[0] = 9.0
+    return made, x
+
+
+def resized_to_more(x: Any) -> Any:
+    y = x + 1
+    x[1] = y[5]
+    try:
+        x.resize((5, 3), refcheck=False)
+    except ValueError:
+        return "refused", x * 2
+    return x * 2, None
+
+
+def told_of_memory(x: Any) -> Any:
+    found = []
+    for i in range(3):
+        x[i] = i
+        found += [x.flags.owndata, x.flags.num, x.base is None, (x * 2).base is None]
+    return found
+
+
+def made_writeable(x: Any) -> Any:
+    y = x + 1
+    z = x[1:] * 2 + y[1:]
+    x.flags.writeable = True
+    x[1:] = z
+    x[:2] += y[:2]
+    x.flags.writeable = False
+    return y, z, x.flags.writeable
+
+
+def read_only(x: Any) -> Any:
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize("ops", range(6))
+@pytest.mark.parametrize(
+    ("body", "given"),
+    [
+        (resized, lambda: np.arange(12.0)),
+        (resized_to_more, lambda: np.arange(12.0)[:]),
+        (told_of_memory, lambda: np.arange(12.0)),
+        (told_of_memory, lambda: np.arange(13.0)[1:]),
+        (made_writeable, lambda: read_only(np.arange(12.0))),
+        (made_writeable, lambda: read_only(np.arange(12.0)[:])),
+    ],
+)
+def test_arguments_go_on_to_be_the_callers_memory(
+    body: Any, given: Callable[[], Any], ops: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late(monkeypatch, ops)
+    jitted = alight.jit(body)
+    for _ in range(3):
+        own, plain = given(), given()
+        made, wanted = jitted(own), body(plain)
+        for one, other in zip(flat((made, own)), flat((wanted, plain)), strict=True):
+            assert type(one) is type(other)
+            np.testing.assert_array_equal(one, other, strict=True)
+        assert own.flags.num == plain.flags.num
+
+
+def test_a_generator_goes_on_with_the_callers_memory() -> None:
+    @alight.jit
+    def steps(x: Any) -> Any:
+        def each() -> Iterator[Any]:
+            for i in range(3):
+                x[i] = -1.0
+                yield x.flags.owndata, x.base is None, x * 2
+            x.resize((4, 3), refcheck=False)
+            x[1] = 7.0
+            yield x
+
+        return each()
+
+    x = np.arange(12.0)
+    *found, last = steps(x)
+    assert [one[:2] for one in found] == [(True, True)] * 3
+    assert x.tolist()[3:6] == [7, 7, 7] or x.shape == (4, 3)
+    np.testing.assert_array_equal(last.reshape(-1), x.reshape(-1))
+
+
+def give_up() -> None:
+    """Have the body that runs be given up here."""
+    watched = evaluate.watch.by
+    if isinstance(watched, Trace):
+        watched.ends = AT_ONCE
+        watched.recorded()
+
+
+STATEMENTS = (
+    "x.copy()", "x.T.copy()", "np.copy(x)", "x.astype('f4')", "x.astype('f4').astype('f8')",
+    "x.flatten()", "x.T.reshape(-1)", "np.meshgrid(x, x)", "y = x.copy(); y += 1; x[...] = y",
+    "x[m] = 1", "x[m] += 1", "x[1:][m[1:]] = 0", "x[...] = np.where(m, x, 1)",
+    "np.copyto(x, x, where=m)", "np.add(x, 1, out=x, where=m)", "x.sum()", "np.sum(x, where=m)",
+    "x[1:] -= x[:-1].copy()", "x.sort()", "x.fill(2)", "np.cumsum(x, out=x)",
+)  # fmt: skip
+BEFORE = (
+    "x = a",
+    "x = a; x += 1; x[2] = 3",
+    "x = a * 2; x = x + 1",
+    "y = a * 2; x = y[:]",
+)
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_nothing_is_recorded_once_a_body_was_given_up(
+    statement: str, before: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "_LEAST_STEPS", 1 << 40)  # what is read is not counted
+    monkeypatch.setattr(pending, "_LOOK_EVERY", 1)
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
+    monkeypatch.setattr(Specialization, "may_take", lambda kind: 1.0)
+    given_up: list[Trace] = []
+    after: list[Trace] = []
+    recorded = Trace.recorded
+
+    def noted(own: Trace) -> None:
+        (after if own.given_up else given_up).append(own)
+        recorded(own)
+
+    monkeypatch.setattr(Trace, "recorded", noted)
+
+    space = {"np": np, "give_up": give_up}
+    lines = [*before.split("; "), "m = x > 3", "give_up()", *statement.split("; ") * 3, "return x"]
+    exec("def body(a):\n    " + "\n    ".join(lines), space)
+    own, plain = np.arange(9.0), np.arange(9.0)
+    monkeypatch.setattr(floor, "record_floor", 1)
+    made = alight.jit(space["body"])(own)
+    wanted = space["body"](plain)
+    assert given_up and not after
+    np.testing.assert_array_equal(made, wanted, strict=True)
+    np.testing.assert_array_equal(own, plain, strict=True)
+
+
+def added(x: Any) -> Any:
+    for _ in range(4000):
+        x = x + 1
+    return x
+
+
+def running_sums(x: Any) -> Any:
+    for _ in range(2000):
+        x = np.cumsum(x) * 0.01
+    return x
+
+
+def listed(x: Any) -> Any:
+    found = [x * i for i in range(2000)]
+    return sum(found)
+
+
+@pytest.mark.parametrize("body", [added, running_sums, listed])
+def test_the_clock_is_looked_at_however_a_body_records(
+    body: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, ended = [], []
+    recorded = Trace.recorded
+
+    def noted(own: Trace) -> None:
+        looks.append(own)
+        own.ends = AT_ONCE if len(looks) > 2 else NEVER
+        recorded(own)
+        if own.given_up:
+            ended.append(own)
+
+    monkeypatch.setattr(Trace, "recorded", noted)
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
+    monkeypatch.setattr(Specialization, "may_take", lambda kind: 1.0)
+    given = np.linspace(0, 1, 5)
+    np.testing.assert_allclose(alight.jit(body)(given), body(given))
+    assert ended
 
 
 def test_calls_after_one_that_was_given_up_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:

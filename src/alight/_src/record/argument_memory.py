@@ -30,6 +30,7 @@ __all__ = [
     "Window",
     "apart",
     "bring_home",
+    "members_of",
     "one_after_the_other",
     "put_back",
     "settle",
@@ -226,7 +227,21 @@ def settle(leases: Sequence[Lease]) -> None:
         assert data is not None
         residency.only_on_host(data)
         data.shared = True
+        _settled[lease.storage] = lease.leased.members
         lease.storage.lease = None
+
+
+# The caller's ndarrays in storages that are settled, as their `ArgumentMemory` had them: the body
+# may go on with them, where it was given up or is a generator.
+_settled: weakref.WeakKeyDictionary[Storage, tuple[tuple[weakref.ref[Any], NdArray], ...]]
+_settled = weakref.WeakKeyDictionary()
+
+
+def members_of(storage: Storage) -> Sequence[tuple[weakref.ref[Any], NdArray]]:
+    """Return the caller's ndarrays in a storage, each with the array for it; none where it is not
+    the caller's memory."""
+    leased: ArgumentMemory | None = storage.lease
+    return _settled.get(storage, ()) if leased is None else leased.members
 
 
 def put_back(moves: Sequence[Move]) -> None:

@@ -16,12 +16,12 @@ from alight._src.record.numpy_fallback import array_of, stands_for_scalar
 from alight._src.record.pending import (
     COPY,
     array_floor,
+    at_hand_below,
     cast,
     concrete,
     loses_imaginary,
     pend,
     record_floor,
-    settled,
 )
 from alight._src.record.result_strides import dense_like
 from alight._src.record.storage_io import apply_view
@@ -123,7 +123,7 @@ def copy_of(array: ArrayBase, order: str, *, scalar: bool = False) -> Any:
     else:
         strides = np.empty_like(lay.probe, order=order).strides  # type: ignore[call-overload]
         target = make_layout(lay.dtype, lay.shape, strides)
-    if settled(value) and lay.size < record_floor():
+    if lay.size < (least := record_floor()) and at_hand_below(value, least):
         made = evaluate.host_array(value).copy(order)  # type: ignore[arg-type]
         return wrap(made[()] if scalar and stands_for_scalar(array) else made)
     copy = pend(COPY, (value,), (("order", order),), target)

@@ -18,7 +18,6 @@ from alight._src.record.pending import (
     loses_imaginary,
     manners,
     record_floor,
-    settled,
     shape_of,
     site,
 )
@@ -250,8 +249,9 @@ def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
             item  # as NumPy has it behind a mask: its numbers are cast, and Python's checked
         )
         value = concrete(one.reshape(()).copy())
-    old = read(array)
-    if settled(old) and settled(read(key)) and lay.size < record_floor():
+    if lay.size < (least := record_floor()) and all(
+        [at_hand_below(read(item), least) for item in (array, key)]
+    ):
         return False
     assign(array, value, read(key))
     return True

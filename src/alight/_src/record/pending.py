@@ -303,7 +303,7 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
     layout = dense_like(value.layout, dtype)
     if not may_record():  # only NumPy can raise or call now
         LOG.exit("ndarray.astype", site())
-    elif not settled(value) or layout.size >= record_floor():
+    elif layout.size >= (least := record_floor()) or not at_hand_below(value, least):
         return pend(CAST, (value,), (("dtype", dtype),), layout)
     return concrete(call_there(evaluate.host_array(value).astype, (dtype,), {}))
 

@@ -31,13 +31,13 @@ from alight._src.record.pending import (
     OUTRIGHT,
     WEAK,
     as_key,
+    at_hand_below,
     call_there,
     concrete,
     loses_imaginary,
     manners,
     pend,
     record_floor,
-    settled,
 )
 from alight._src.record.result_strides import dense_strides, is_plain, small_answer
 from alight._src.record.storage_io import assign, no_scalar
@@ -224,7 +224,7 @@ def reduction(
         return None
     if op.name in _FREEDOM and (mask is not None or _too_few(layout, axes, attrs)):
         return None  # NumPy says at the call what it has too few elements for
-    if layout.size < record_floor() and settled(value) and mask is None:
+    if mask is None and layout.size < (least := record_floor()) and at_hand_below(value, least):
         array = evaluate.host_array(value)
         function = _function_of(op, None)  # no frame of ours between
         result = np.asarray(call_there(function, (array,), {"axis": axis, **attrs}))

@@ -6,7 +6,7 @@ from collections import Counter
 
 from alight._core import Value, floor, pending_storages, sole
 from alight._src.base.uninterrupted import bring
-from alight._src.run.evaluate import evaluate_all
+from alight._src.run.evaluate import evaluate_all, watch
 
 __all__ = ["enough"]
 
@@ -19,7 +19,8 @@ def enough() -> None:
     much."""
     if not floor.budget:
         _learn_limits()
-    if floor.count < floor.limit:
+    many = floor.count >= floor.limit
+    if not many:
         # What was recorded need not come to exist: what is inside of a kernel never does.
         held = _held_elements()
         # An expression's own temporaries count too, though only a flush makes them exist: up to
@@ -28,6 +29,9 @@ def enough() -> None:
             floor.pending = held
             return
     evaluate_all()
+    # What the core records comes by no other look at the clock.
+    if many and floor.traced and watch.by is not None:
+        watch.by.recorded()
 
 
 def _learn_limits() -> None:
