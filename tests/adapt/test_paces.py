@@ -71,7 +71,7 @@ def test_what_numpy_does_in_no_time_is_its_own(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", RECORDED)
-def test_the_rest_is_recorded(text: str) -> None:
+def test_other_work_is_recorded(text: str) -> None:
     space = arrays(alight)
     recorded = floor.count
     made = eval(text, space)
@@ -89,7 +89,7 @@ def test_a_floor_that_was_given_is_of_elements(text: str) -> None:
     assert made.shape is not None
 
 
-def test_in_place_too() -> None:
+def test_additions_in_place_are_numpys_at_once() -> None:
     ours, theirs = arrays(alight), arrays(np)
     recorded = floor.count
     for x, y in ((ours["x"], ours["y"]), (theirs["x"], theirs["y"])):
@@ -111,7 +111,7 @@ def test_what_reads_the_old_elements_later_keeps_them() -> None:
     assert float(doubled[1]) == 2.0 and float(x[1]) == 6.0
 
 
-def test_in_place_what_is_slow_is_recorded() -> None:
+def test_divisions_in_place_are_recorded() -> None:
     space = arrays(alight)
     x, y = space["x"], space["y"]
     recorded = floor.count
