@@ -280,7 +280,8 @@ class Floor:
     loop that is over, and gives way); past 16 times that, or past ``budget`` elements, at once.
     ``scalars``: `alight run`, where small results are plain ndarrays and NumPy scalars. ``traced``:
     how many calls are followed in what they read (`jit`). ``kept``: while all work waits, the
-    elements from which on a new array is alight's; else 0.
+    elements from which on a new array is alight's; else 0. ``paces``: by name, how many elements
+    of it NumPy does in the time of one of an addition, a double for each of its type numbers.
     """
 
     record_floor: int
@@ -294,6 +295,11 @@ class Floor:
     traced: int
     kept: int
     begins: float
+    paces: dict[str, bytes]
+    def paced(self, name: str, array: Any, more: int, least: int, /) -> int:
+        """Return the elements below which a reduction, by its name, of an array that was given so
+        many arguments more is NumPy's, where those of an addition are ``least``."""
+
     def wait(self, seconds: float) -> None:
         """Leave ops on concrete operands to NumPy, however large, for so many seconds from now on;
         arrays that were to be alight's go on to be. 0: no longer."""
@@ -383,6 +389,7 @@ def Public(
     view: Callable[..., Any] | None = None,
     change: Callable[..., Any] | None = None,
     operands: int = 1,
+    pace: bytes | None = None,
 ) -> Any:
     """Return a function or method as programs have it: what it raises is shown to ``erred`` on its
     way out, and goes on with the traceback that it has then.
@@ -390,6 +397,7 @@ def Public(
     The core calls ``once``, NumPy's own, where all is at hand and small: it reads arrays in the
     first ``operands`` of its arguments, and writes into none. Or ``view``, which makes a view of
     its first argument, where that lies in C order; or ``change``, which changes its first one.
+    ``pace``, a row of `Floor.paces`, says what is small to ``once``.
     """
 
 class Namespace(ModuleType):

@@ -87,7 +87,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *anchor;
+    PyObject *anchor, *paces;
     Py_ssize_t record_floor, automatic, kept;
     double begins;
     long long budget, limit, count, pending, traced;
@@ -159,6 +159,12 @@ bool outright(void);
 bool count_recorded(npy_intp elements);
 bool floor_ready(void);
 
+/* pace.c */
+npy_intp paced_reduction(PyObject *pace, PyObject *array, Py_ssize_t more, npy_intp least);
+npy_intp paced_product(PyObject *left, PyObject *right, npy_intp least);
+npy_intp paced_in_place(PyObject *array, PyObject *other, npy_intp least);
+PyObject *floor_paced(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+
 /* namespace.c */
 void namespace_sized(void);  /* before the type is made ready */
 
@@ -202,7 +208,7 @@ PyObject *once_unary(unaryfunc run, PyObject *array);
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
 PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
 PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *out);
-PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *once_gather(PyObject *array, PyObject *key);
 int once_scatter(PyObject *array, PyObject *key, PyObject *item);

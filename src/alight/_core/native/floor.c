@@ -120,6 +120,7 @@ static PyObject *floor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         self->automatic = 1;
         self->budget = self->limit = 1LL << 62;
         self->anchor = Py_NewRef(Py_None);
+        self->paces = PyDict_New();
     }
     return (PyObject *)self;
 }
@@ -127,6 +128,7 @@ static PyObject *floor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void floor_dealloc(Floor *self)
 {
     Py_XDECREF(self->anchor);
+    Py_XDECREF(self->paces);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -255,6 +257,7 @@ static PyObject *floor_waits(Floor *self, PyObject *nothing)
 
 static PyMemberDef floor_members[] = {
     MEMBER(Floor, anchor),
+    MEMBER(Floor, paces),
     {"limit", T_LONGLONG, offsetof(Floor, limit), 0, NULL},
     {"count", T_LONGLONG, offsetof(Floor, count), 0, NULL},
     {"budget", T_LONGLONG, offsetof(Floor, budget), 0, NULL},
@@ -287,6 +290,9 @@ static PyMethodDef floor_methods[] = {
     {"here", (PyCFunction)floor_here, METH_NOARGS,
      "Return the result elements below which an op on concrete operands is left to NumPy at once, under the policy in "
      "force; the hook ``settle`` is called where they are not known yet."},
+    {"paced", (PyCFunction)(void (*)(void))floor_paced, METH_FASTCALL,
+     "Return the elements below which a reduction, by its name, of an array with so many arguments more is NumPy's\n"
+     "under this floor."},
     {"waits", (PyCFunction)floor_waits, METH_NOARGS, "Tell whether all work is left to NumPy for a while."},
     {NULL},
 };

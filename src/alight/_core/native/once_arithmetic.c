@@ -61,9 +61,10 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
     if (!may_do(&least)) {
         return NULL;
     }
-    PyObject *both[2] = {operand(left, least), NULL};
-    both[1] = both[0] == NULL ? NULL : operand(right, least);
-    bool small = both[1] != NULL && !outgrow(both, 2, least, run == PyNumber_MatrixMultiply)
+    npy_intp most = run == PyNumber_MatrixMultiply ? paced_product(left, right, least) : least;
+    PyObject *both[2] = {operand(left, most), NULL};
+    both[1] = both[0] == NULL ? NULL : operand(right, most);
+    bool small = both[1] != NULL && !outgrow(both, 2, most, run == PyNumber_MatrixMultiply)
         && (!may_overflow(run, left, right) || cannot_overflow(both));
     PyObject *result = small ? taken_over(run(both[0], both[1]), least) : NULL;
     Py_XDECREF(both[0]);
@@ -105,8 +106,10 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     if (!is_ours(array) || !may_do(&least)) {
         return NULL;
     }
+    bool quick = run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
+    npy_intp most = quick ? paced_in_place(array, other, least) : least;
     Storage *turn = NULL;
-    PyObject *item = operand(other, least), *target = item == NULL ? NULL : bytes_to_write((Array *)array, least, &turn);
+    PyObject *item = operand(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &turn);
     bool small = target != NULL && (!may_overflow(run, array, array) || stays_in_place(target, item));
     PyObject *result = small ? run(target, item) : NULL;
     end_turn(turn);

@@ -79,12 +79,13 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
     if (names == NULL && (names = Py_BuildValue("(s)", "out")) == NULL) {
         return NULL;
     }
-    while (count < nargs && (plain[count] = operand(args[count], least)) != NULL) {
-        count++;
-    }
     bool product = strcmp(Py_TYPE(function)->tp_name, "numpy.ufunc") == 0
         && strcmp(((PyUFuncObject *)function)->name, "matmul") == 0;
-    bool small = count == nargs && !outgrow(plain, count, least, product);
+    npy_intp most = product && nargs == 2 && out == NULL ? paced_product(args[0], args[1], least) : least;
+    while (count < nargs && (plain[count] = operand(args[count], most)) != NULL) {
+        count++;
+    }
+    bool small = count == nargs && !outgrow(plain, count, most, product);
     Storage *turn = NULL;
     PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, least, &turn) : NULL, *result = NULL;
     if (target != NULL) {
@@ -214,12 +215,26 @@ static PyObject *resting(PyObject *made, PyObject *const *args, PyObject *const 
     return result;
 }
 
+/* Return how many arguments a reduction was given beside its array; more than any has where one is not of those that
+   leave NumPy as quick. */
+static Py_ssize_t others(Py_ssize_t nargs, PyObject *kwnames)
+{
+    Py_ssize_t named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    for (Py_ssize_t i = 0; i < named; i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_CompareWithASCIIString(name, "axis") != 0 && PyUnicode_CompareWithASCIIString(name, "keepdims") != 0) {
+            return PY_SSIZE_T_MAX;
+        }
+    }
+    return nargs > 2 ? PY_SSIZE_T_MAX : nargs - 1 + named;
+}
+
 /* Return what a function of NumPy's gives that reads arrays in its first arguments, so many, and has nothing to
    write into. */
-PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *plain[MOST], *result = NULL;
-    Py_ssize_t least, done = 0, named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames), count = nargs + named;
+    Py_ssize_t least, most, done = 0, named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames), count = nargs + named;
     if (count > MOST || !may_do(&least)) {
         return NULL;
     }
@@ -228,16 +243,18 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *const
             return NULL; /* alight's own words say that there is but one */
         }
     }
+    most = pace == Py_None || nargs == 0 ? least : operands == 1 ? paced_reduction(pace, args[0], others(nargs, kwnames), least)
+        : count == 2 && named == 0 ? paced_product(args[0], args[1], least) : least;
     for (; done < count; done++) {
         npy_intp left = least;
         PyObject *item = args[done];
         bool read = done < operands && done < nargs;
-        plain[done] = read ? taken_in(item, least) : is_plain(item, &left, 0) ? Py_NewRef(item) : NULL;
+        plain[done] = read ? taken_in(item, most) : is_plain(item, &left, 0) ? Py_NewRef(item) : NULL;
         if (plain[done] == NULL) {
             break;
         }
     }
-    bool small = done == count && !outgrow(plain, nargs < operands ? nargs : operands, least, false);
+    bool small = done == count && !outgrow(plain, nargs < operands ? nargs : operands, most, false);
     PyObject *made = small ? PyObject_Vectorcall(function, plain, nargs, kwnames) : NULL;
     leave_to_ours(made);
     /* of what has no axes, the hook knows whether it is an array or stands for a scalar */

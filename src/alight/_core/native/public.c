@@ -6,6 +6,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *weakrefs, *dict, *function, *erred;
+    PyObject *pace; /* how much of it NumPy does in the time of an addition (pace.c) */
     PyObject *once, *view, *change; /* NumPy's own: called of small arrays, giving the view that a call is, and in place */
     Py_ssize_t operands;   /* how many of its first arguments ``once`` reads as arrays */
 } Public;
@@ -40,7 +41,7 @@ static PyObject *public_run(PyObject *object, PyObject *const *args, size_t narg
         Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
         PyObject *found = NULL;
         if (self->once != Py_None) {
-            found = once_function(self->once, self->operands, args, nargs, kwnames);
+            found = once_function(self->once, self->operands, self->pace, args, nargs, kwnames);
         } else if (self->change != Py_None) {
             found = once_change(self->change, args, nargs, kwnames);
         } else if (kwnames == NULL) {
@@ -59,8 +60,8 @@ static PyObject *public_run(PyObject *object, PyObject *const *args, size_t narg
 
 static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    static const char *const names[] = {"function", "erred", "once", "view", "change", "operands", NULL};
-    PyObject *taken[6] = {NULL, NULL, Py_None, Py_None, Py_None, NULL};
+    static const char *const names[] = {"function", "erred", "once", "view", "change", "operands", "pace", NULL};
+    PyObject *taken[7] = {NULL, NULL, Py_None, Py_None, Py_None, NULL, Py_None};
     if (!take_arguments("Public", names, 2, args, nargsf, kwnames, taken)) {
         return NULL;
     }
@@ -85,6 +86,7 @@ static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargs
     self->view = Py_NewRef(taken[3]);
     self->change = Py_NewRef(taken[4]);
     self->operands = operands;
+    self->pace = Py_NewRef(taken[6]);
     PyObject_GC_Track(self);
     PyObject *dressed = PyObject_CallMethod(functools, "update_wrapper", "OO", self, taken[0]);
     Py_DECREF(functools);
@@ -100,6 +102,7 @@ static int public_traverse(Public *self, visitproc visit, void *arg)
     Py_VISIT(self->once);
     Py_VISIT(self->view);
     Py_VISIT(self->change);
+    Py_VISIT(self->pace);
     return 0;
 }
 
@@ -122,6 +125,7 @@ static void public_dealloc(Public *self)
     Py_XDECREF(self->once);
     Py_XDECREF(self->view);
     Py_XDECREF(self->change);
+    Py_XDECREF(self->pace);
     Py_TYPE(self)->tp_free(self);
 }
 

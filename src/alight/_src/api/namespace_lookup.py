@@ -75,7 +75,8 @@ def found_in(module: ModuleType, name: str) -> Any:
 def _as_programs_have_it(function: FunctionType, module: str) -> Any:
     """Return a function of ours under the name and module by which pickle finds it."""
     once, reads = getattr(function, "once", (None, 1))
-    made = public(function, once, getattr(function, "view", None), operands=reads)
+    view, pace = getattr(function, "view", None), getattr(function, "pace", function.__name__)
+    made = public(function, once, view, operands=reads, pace=pace)
     made.__module__, made.__qualname__ = module, function.__name__
     return made
 

@@ -97,4 +97,5 @@ def _public(method: Any, name: str) -> Any:
         return public(method, view=theirs)
     if name in _CHANGES:
         return public(method, change=theirs)
-    return public(method, theirs if name in _AT_ONCE else None, operands=_AT_ONCE.get(name, 1))
+    once = theirs if name in _AT_ONCE else None
+    return public(method, once, operands=_AT_ONCE.get(name, 1), pace=name)

@@ -64,6 +64,8 @@ def numpy_function(name: str, of_ndarray: bool = False) -> Callable[..., Any]:
 
 # Keywords of reductions that cannot hold arrays.
 _ATTRIBUTES = frozenset(("dtype", "keepdims", "ddof", "correction"))
+# Those that leave NumPy as quick as it is.
+_AS_QUICK = frozenset(("keepdims",))
 
 
 def reduce_call(
@@ -78,9 +80,13 @@ def reduce_call(
     # The method does without the function's checks, and warns of what is empty at its caller's
     # line.
     function = numpy_function(name, ours and "correction" not in kwargs)
-    if not ours or record_floor() > 0:
+    least = record_floor()
+    if not ours or least > 0:
         if out is None and kwargs.keys() <= _ATTRIBUTES:
-            found = at_once(function, (array,), {"axis": axis, **kwargs})
+            if kwargs.keys() <= _AS_QUICK:
+                more = len(kwargs) + (axis is not None)
+                least = floor.paced(name, array, more, least)
+            found = at_once(function, (array,), {"axis": axis, **kwargs}, least)
             if found is not NotImplemented:
                 return found
         if small((array, out, kwargs.get("where"))):

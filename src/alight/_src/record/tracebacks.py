@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from alight._core import Public
+from alight._core import Public, floor
 from alight._src.base import package
 from alight._src.config.loading import config
 from alight._src.record.pending import STAND_IN
@@ -65,12 +65,14 @@ def public(
     view: Callable[..., Any] | None = None,
     change: Callable[..., Any] | None = None,
     operands: int = 1,
+    pace: str | None = None,
 ) -> Any:
     """Return a function or method of ours as programs have it: its errors end at their lines.
     What is NumPy's own: ``once`` is called at once where the arrays that it reads in the first
     ``operands`` of its arguments are small, ``view`` makes a view of the first, ``change`` changes
-    it."""
-    return Public(function, _leave, once, view, change, operands)
+    it. ``pace``: what it is called in the table of paces, which says how small is small."""
+    known = None if pace is None else floor.paces.get(pace)
+    return Public(function, _leave, once, view, change, operands, known)
 
 
 def without_ours(traceback: TracebackType | None) -> TracebackType | None:

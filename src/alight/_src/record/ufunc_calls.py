@@ -197,15 +197,19 @@ def _c(item: Any) -> bool:
     return not isinstance(item, ArrayBase) or layout_of(item).c_contiguous
 
 
-def at_once(function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any) -> Any:
+def at_once(
+    function: Callable[..., Any], inputs: Sequence[Any], kwargs: Any, least: int | None = None
+) -> Any:
     """Return what a NumPy function that makes fresh arrays gives for small arrays and scalars.
 
     NotImplemented where something is pending, large or of another type, or may become large.
-    ``kwargs`` hold no arrays.
+    ``kwargs`` hold no arrays. ``least``: the elements of what is large, where the floor does not
+    say them.
     """
     if len(inputs) > 1 and outgrow(inputs):
         return NotImplemented
-    least = record_floor()
+    if least is None:
+        least = record_floor()
     plain = []
     for item in inputs:
         if isinstance(item, ArrayBase):

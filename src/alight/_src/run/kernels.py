@@ -35,7 +35,7 @@ from alight._src.store import default_store, digest
 from alight.backends.registry import backend_of
 from alight.device import HOST_DEVICE, Device, Reason, Unsupported
 
-__all__ = ["GENERATED", "kernel", "missing", "settle", "soon"]
+__all__ = ["GENERATED", "Maker", "kernel", "missing", "settle", "soon"]
 
 GENERATED = "generated"
 
@@ -57,15 +57,18 @@ def kernel(
     implementation: str,
     schedule: Any = None,
     patience: float = math.inf,
+    maker: Maker | None = None,
 ) -> Any:
     """Return the kernel of a group on a device, or None where having it would take longer than
     ``patience`` seconds; it is then made in the background, unless its group was never met before.
+    ``maker``: its own, which who asks at every run keeps.
 
     Raises Unsupported, with the reason, where the implementation has a gap.
     """
     if implementation != GENERATED:
         return backend_of(where).compile(where, group, implementation, schedule)
-    maker = _Maker(where, group, schedule)
+    if maker is None:
+        maker = Maker(where, group, schedule)
     reason = _failed.get(maker.key)
     if reason is not None:
         raise Unsupported(reason)
@@ -76,7 +79,7 @@ def kernel(
         return _had(maker, patience)
 
 
-def _had(maker: _Maker, patience: float) -> Any:
+def _had(maker: Maker, patience: float) -> Any:
     finite = patience < math.inf  # else nothing is to be predicted
     if finite and maker.key not in _made and (seconds := maker.seconds()) > patience:
         # A group seen once may never come again; one that did will, as programs loop and are
@@ -99,17 +102,20 @@ def soon(where: Device, group: Group, schedule: Any = None) -> bool:
 
     One that cannot be made can be had at once too: asking for it raises the reason.
     """
-    maker = _Maker(where, group, schedule)
+    maker = Maker(where, group, schedule)
     if maker.key in _made or maker.key in _failed:
         return True
     _background.add(maker.key, maker.quietly)
     return False
 
 
-def missing(where: Device, group: Group, schedule: Any = None) -> Reason:
+def missing(
+    where: Device, group: Group, schedule: Any = None, maker: Maker | None = None
+) -> Reason:
     """Return why NumPy runs in the place of a generated kernel: it is being made, or was by now; it
     was not asked for before; or it saves less than loading it takes."""
-    maker = _Maker(where, group, schedule)
+    if maker is None:
+        maker = Maker(where, group, schedule)
     if maker.key in _made or maker.key in _failed or _background.has(maker.key):
         return Reason.COMPILING
     return tier_up.reason(maker.stored_as)
@@ -120,10 +126,11 @@ def settle() -> None:
     _background.settle()
 
 
-class _Maker:
-    """What it takes to have the generated kernel of one group."""
+class Maker:
+    """What it takes to have the generated kernel of one group. What the disk and the cost model say
+    of it is asked once: runs that go without the kernel asked anew for 60 µs, each time."""
 
-    __slots__ = ("_stored_as", "device", "group", "key", "schedule")
+    __slots__ = ("_predicted", "_stored", "_stored_as", "device", "group", "key", "schedule")
 
     def __init__(self, where: Device, group: Group, schedule: Any) -> None:
         self.device = where
@@ -131,6 +138,8 @@ class _Maker:
         self.schedule = schedule
         self.key = f"{where.id.replace(':', '-')}-{kernel_key(group, schedule)}"
         self._stored_as = ""
+        self._stored: bool | None = None
+        self._predicted: dict[tuple[bool, bool], float] = {}
 
     @property
     def stored_as(self) -> str:
@@ -142,15 +151,29 @@ class _Maker:
 
     def seconds(self) -> float:
         """Return the predicted seconds until the kernel is there."""
-        stored = default_store().has_bytes(KIND, self.stored_as)
+        stored = self._is_stored
         # What is on disk needs no compiler where its files can be read without one.
         first = not (stored and elf.HERE) and _compiler() not in sys.modules
-        return compile_seconds(self.group, profile_of(self.device), stored, first)
+        return self._predicts(stored, first)
+
+    @property
+    def _is_stored(self) -> bool:
+        """Tell whether the kernel was on disk when that was first asked."""
+        if self._stored is None:
+            self._stored = default_store().has_bytes(KIND, self.stored_as)
+        return self._stored
+
+    def _predicts(self, stored: bool, first: bool) -> float:
+        found = self._predicted.get((stored, first))
+        if found is None:
+            found = compile_seconds(self.group, profile_of(self.device), stored, first)
+            self._predicted[stored, first] = found
+        return found
 
     def loading_seconds(self) -> float:
         """Return the predicted seconds until the kernel is there in a process that finds it on
         disk."""
-        return compile_seconds(self.group, profile_of(self.device), True, first=not elf.HERE)
+        return self._predicts(stored=True, first=not elf.HERE)
 
     def make(self) -> Any:
         """Return the kernel: from this process, from disk, or compiled now."""

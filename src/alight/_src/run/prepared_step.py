@@ -69,6 +69,7 @@ class Ready:
     it."""
 
     __slots__ = (
+        "_maker",
         "backend",
         "by_numpy",
         "direct",
@@ -120,7 +121,15 @@ class Ready:
             c for node in graph.nodes for c in node.op.missed_fp_errors if ours
         )
         self.passed: Passage | None = None
+        self._maker: kernels.Maker | None = None
         self.by_numpy = False  # as calls that say in flags alone what they warn of
+
+    @property
+    def maker(self) -> kernels.Maker | None:
+        """Return what makes the kernel, where it is generated."""
+        if self._maker is None and self.implementation == kernels.GENERATED:
+            self._maker = kernels.Maker(self.where, self.step.group, self.step.schedule)
+        return self._maker
 
     @property
     def passage(self) -> Passage | None:
@@ -135,7 +144,7 @@ class Ready:
         if self.kernel is None:
             step = self.step
             self.kernel = kernels.kernel(
-                self.where, step.group, self.implementation, step.schedule, patience
+                self.where, step.group, self.implementation, step.schedule, patience, self.maker
             )
             numpys = isinstance(self.kernel, NumpyKernel) and self.where.id == HOST_DEVICE
             self.by_numpy = numpys and not self.worded
@@ -317,7 +326,8 @@ class Ready:
     def decision_elsewhere(self) -> Decision:
         """Return the decision that is logged where NumPy runs in the kernel's place."""
         if self.kernel is None:
-            reason = kernels.missing(self.where, self.step.group, self.step.schedule)
+            group, schedule = self.step.group, self.step.schedule
+            reason = kernels.missing(self.where, group, schedule, self.maker)
         else:
             lost = self.guard is not None and self.guard.phase is GuardPhase.LOST
             reason = Reason.DEMOTED if lost else Reason.TRIAL

@@ -1,0 +1,99 @@
+/* How much NumPy does in the time of an addition. The floor counts elements of additions; what NumPy is quicker at
+   stays its own in larger arrays. */
+#include "core.h"
+#include <math.h>
+
+/* Of rows shorter than this the number costs NumPy as much as the elements. */
+enum { LONG_ROW = 64 };
+
+/* Return the elements below which a layout's work is NumPy's, of which it does ``pace`` times as much as of additions. */
+static npy_intp paced(PyObject *pace, Layout *layout, npy_intp least, double share)
+{
+    int number = ((PyArray_Descr *)layout->dtype)->type_num;
+    Py_ssize_t known = pace != NULL && PyBytes_CheckExact(pace) ? PyBytes_GET_SIZE(pace) / (Py_ssize_t)sizeof(double) : 0;
+    if (number < 0 || number >= known) {
+        return least;
+    }
+    double elements = share * ((const double *)PyBytes_AS_STRING(pace))[number] * (double)least;
+    return elements <= (double)least ? least : elements >= (double)NPY_MAX_INTP ? NPY_MAX_INTP : (npy_intp)elements;
+}
+
+/* Return the layout of an array that a floor leaves to ours: the floor that was measured, for one that was given
+   is what its user wants. */
+static Layout *beyond(PyObject *array, npy_intp least)
+{
+    Layout *layout = least == floors->automatic && is_ours(array) ? window_of((Array *)array) : NULL;
+    return layout != NULL && layout->size >= least && layout->dense ? layout : NULL;
+}
+
+/* The same of a reduction of an array, that was given so many arguments more. */
+npy_intp paced_reduction(PyObject *pace, PyObject *array, Py_ssize_t more, npy_intp least)
+{
+    Layout *layout = pace == Py_None ? NULL : beyond(array, least);
+    if (layout == NULL) {
+        return least;
+    }
+    npy_intp whole = paced(pace, layout, least, 1.0);
+    if (whole == NPY_MAX_INTP) { /* it reads a diagonal */
+        return layout->ndim == 2 && more == 0 ? whole : least;
+    }
+    if (more == 0) {
+        return whole;
+    }
+    bool rows = more < PY_SSIZE_T_MAX && layout->c_contiguous_object == Py_True && layout->ndim > 0 && layout->numbers[layout->ndim - 1] >= LONG_ROW;
+    return rows ? paced(pace, layout, least, 0.5) : least;
+}
+
+/* Return what is known by a name of the table, or NULL. */
+static PyObject *pace_of(const char *name)
+{
+    PyObject *found = floors->paces != NULL && PyDict_CheckExact(floors->paces) ? PyDict_GetItemString(floors->paces, name) : NULL;
+    return found;
+}
+
+static bool is_dense_of(PyObject *array, PyObject *dtype, Layout **found)
+{
+    *found = is_ours(array) ? window_of((Array *)array) : NULL;
+    return *found != NULL && (*found)->dense && (*found)->dtype == dtype;
+}
+
+/* The same of a product with a vector. */
+npy_intp paced_product(PyObject *left, PyObject *right, npy_intp least)
+{
+    Layout *layout = beyond(left, least), *beside;
+    PyObject *other = right;
+    if (layout == NULL) {
+        layout = beyond(right, least);
+        other = left;
+    }
+    if (layout == NULL || !is_dense_of(other, layout->dtype, &beside)) {
+        return least;
+    }
+    bool vector = (layout->ndim <= 2 && beside->ndim == 1) || (layout->ndim == 1 && beside->ndim == 2);
+    return vector ? paced(pace_of("dot"), layout, least, 1.0) : least;
+}
+
+/* The same of an operation in place on an array, with a number or with an array of its dtype. */
+npy_intp paced_in_place(PyObject *array, PyObject *other, npy_intp least)
+{
+    Layout *layout = beyond(array, least), *beside;
+    if (layout == NULL) {
+        return least;
+    }
+    if (PyFloat_CheckExact(other) || PyLong_CheckExact(other)) {
+        return paced(pace_of("in place, a number"), layout, least, 1.0);
+    }
+    return is_dense_of(other, layout->dtype, &beside) ? paced(pace_of("in place"), layout, least, 1.0) : least;
+}
+
+/* Return the elements below which a reduction of an array, by its name, is NumPy's under this floor. */
+PyObject *floor_paced(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_ssize_t more = nargs == 4 ? PyNumber_AsSsize_t(args[2], NULL) : -1, least = more < 0 ? -1 : PyNumber_AsSsize_t(args[3], NULL);
+    if (nargs != 4 || PyErr_Occurred()) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "paced() takes a name, an array, a number of arguments more, and a floor");
+        return NULL;
+    }
+    PyObject *pace = floors->paces != NULL && PyDict_CheckExact(floors->paces) ? PyDict_GetItemWithError(floors->paces, args[0]) : NULL;
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(pace == NULL ? least : paced_reduction(pace, args[1], more, least));
+}
