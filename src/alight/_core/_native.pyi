@@ -119,6 +119,9 @@ def keep_bytes(most: int) -> None:
 def kept_bytes() -> int:
     """Return how many bytes are kept for later results."""
 
+def living_bytes() -> tuple[int, int]:
+    """Return the bytes that results have, and the most that they had since this was asked last."""
+
 def copy_where(target: Any, source: Any, casting: str, mask: Any) -> None:
     """Put elements into a target where a mask is true, as ``np.copyto`` does."""
 

@@ -31,6 +31,8 @@ static PyMethodDef functions[] = {
     {"fresh_data", fresh_data, METH_O, "Return data of a dense layout, uninitialised, in memory of its own."},
     {"keep_bytes", keep_bytes, METH_O, "Keep at most so many bytes of memory that came back for later results."},
     {"kept_bytes", kept_bytes, METH_NOARGS, "Return how many bytes are kept for later results."},
+    {"living_bytes", living_bytes, METH_NOARGS,
+     "Return the bytes that results have, and the most that they had since this was asked last."},
     {"recording_errstate", recording_errstate, METH_NOARGS,
      "Return the floating-point error state to record an op under; None where NumPy must act at the call."},
     {"copy_where", (PyCFunction)(void (*)(void))copy_where, METH_FASTCALL,
