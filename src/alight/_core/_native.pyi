@@ -116,6 +116,9 @@ def fresh_data(layout: Layout) -> Data:
 def keep_bytes(most: int) -> None:
     """Keep at most so many bytes of memory that came back for later results."""
 
+def keep_only(beyond: int) -> None:
+    """Give the system what is kept for later results beyond so many bytes."""
+
 def kept_bytes() -> int:
     """Return how many bytes are kept for later results."""
 

@@ -477,6 +477,14 @@ PyObject *keep_bytes(PyObject *Py_UNUSED(module), PyObject *most)
     Py_RETURN_NONE;
 }
 
+PyObject *keep_only(PyObject *Py_UNUSED(module), PyObject *beyond)
+{
+    size_t most = PyLong_AsSize_t(beyond);
+    if (most == (size_t)-1 && PyErr_Occurred()) return NULL;
+    trim(most);
+    Py_RETURN_NONE;
+}
+
 PyObject *kept_bytes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) { return PyLong_FromSize_t(kept.held); }
 
 PyObject *living_bytes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))

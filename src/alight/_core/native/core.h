@@ -165,6 +165,7 @@ void namespace_sized(void);  /* before the type is made ready */
 /* buffers.c */
 PyObject *fresh_data(PyObject *module, PyObject *layout);
 PyObject *keep_bytes(PyObject *module, PyObject *most);
+PyObject *keep_only(PyObject *module, PyObject *beyond);
 PyObject *kept_bytes(PyObject *module, PyObject *unused);
 PyObject *living_bytes(PyObject *module, PyObject *unused);
 bool buffers_ready(void);
