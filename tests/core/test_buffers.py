@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 import threading
+import time
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,15 @@ import numpy as np
 import pytest
 
 import alight
-from alight._core import Data, fresh_data, keep_bytes, kept_bytes, layout_of, make_layout
+from alight._core import (
+    Data,
+    fresh_data,
+    keep_bytes,
+    kept_bytes,
+    layout_of,
+    living_bytes,
+    make_layout,
+)
 from alight.backends.host import HostBackend
 
 F8 = np.dtype(np.float64)
@@ -164,6 +173,50 @@ def test_sizes_of_an_earlier_phase_go() -> None:
     for _ in range(4 * 64 + 2):
         fresh(LARGE)
     assert kept_bytes() == LARGE * 8
+
+
+# Beyond what may be kept of small ones beside the most that lived at once.
+MILLION = 1 << 20  # elements: 8 MiB
+SLACK = 32 << 20
+
+
+def test_what_is_kept_adds_nothing_to_what_lived_at_most() -> None:
+    until = time.monotonic() + 10
+    fresh(LARGE)  # the peaks of other tests are forgotten once nothing is kept
+    while kept_bytes() and time.monotonic() < until:
+        time.sleep(0.05)
+    before = living_bytes()[0]
+    for turn in range(6):
+        for elements in (12 * MILLION, 9 * MILLION, 11 * MILLION):
+            data = fresh(elements)
+            data.array[:: 1 << 9] = turn  # every page, also where they were another's
+            assert (data.array[:: 1 << 9] == turn).all()
+            most = 12 * MILLION * 8 * 9 // 8 + before
+            assert living_bytes()[0] + kept_bytes() <= most + SLACK, (turn, elements)
+            del data
+    assert living_bytes()[0] == before
+
+
+def test_bytes_that_live_are_counted() -> None:
+    before, _ = living_bytes()
+    first, second = fresh(LARGE), fresh(LARGE)
+    del first
+    assert living_bytes() == (before + LARGE * 8, before + 2 * LARGE * 8)
+    del second
+    assert living_bytes() == (before, before + LARGE * 8)
+    assert living_bytes() == (before, before)
+    with pytest.raises(MemoryError):
+        fresh_data(make_layout(np.dtype(np.uint8), (1 << 60,)))
+    assert living_bytes()[0] == before
+
+
+def test_what_nobody_wants_goes_while_others_are_used() -> None:
+    fresh(16 * LARGE)
+    until = time.monotonic() + 30
+    while kept_bytes() > LARGE * 8 and time.monotonic() < until:
+        fresh(LARGE)
+        time.sleep(0.01)
+    assert kept_bytes() == LARGE * 8  # few enough of these that not by their bytes
 
 
 def test_pages_that_the_system_took_back_are_usable() -> None:

@@ -116,8 +116,14 @@ def fresh_data(layout: Layout) -> Data:
 def keep_bytes(most: int) -> None:
     """Keep at most so many bytes of memory that came back for later results."""
 
+def keep_only(beyond: int) -> None:
+    """Give the system what is kept for later results beyond so many bytes."""
+
 def kept_bytes() -> int:
     """Return how many bytes are kept for later results."""
+
+def living_bytes() -> tuple[int, int]:
+    """Return the bytes that results have, and the most that they had since this was asked last."""
 
 def copy_where(target: Any, source: Any, casting: str, mask: Any) -> None:
     """Put elements into a target where a mask is true, as ``np.copyto`` does."""

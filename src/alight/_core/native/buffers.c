@@ -40,10 +40,17 @@
    and the control group's at so many (30 us, of 10 ms), and all of them as often as the clock ticks. */
 #define LOOK_LIMITS HUGE_BYTES
 #define LOOK_MEMORY ((uint64_t)256 << 20)
-/* Where nothing was taken or came back for so many ticks, the program does other things: all of it goes. To have
-   640 MB of it anew takes 45 ms (huge pages), a twentieth of that time. */
-#define TICK_NANOSECONDS 250000000L
-#define IDLE_TICKS 4
+/* What nobody asked for in so many ticks goes: within a second all that a program has dropped is the system's again.
+   To have 640 MB anew takes 45 ms (huge pages), a thirteenth of the least time that they were not wanted. */
+#define TICK_NANOSECONDS 200000000L
+#define UNWANTED_TICKS 4
+/* What results have and what is kept are together no more than results had at most, now or in the last so many ticks
+   or in as many before: what is kept adds nothing to what the program needs. Beyond that is room for small ones, which
+   64 MB over NumPy's memory, the promise, leave twice. */
+#define PEAK_TICKS 5
+#define SLACK ((size_t)32 << 20)
+/* Among so many of the oldest blocks one is looked for whose pages a new one can have. */
+#define LOOKED_AT 16
 /* Sizes of one list are within an eighth of one another: so much of a block can lie idle. */
 #define STEPS 8
 #define CLASSES (64 * STEPS)
@@ -54,6 +61,7 @@ typedef struct Block {
     size_t capacity;             /* bytes, from the data on */
     uint64_t came;               /* bytes that had come back by then */
     uint32_t class;
+    uint32_t tick;               /* and the tick it was */
     void *start;                 /* of the memory that holds it */
     size_t whole;                /* and its bytes; 0 where it is not mapped */
 } Block;
@@ -66,8 +74,11 @@ static struct {
     PyThread_type_lock lock;
     Block *lists[CLASSES], *oldest, *newest, *warm; /* warm: the oldest whose pages were not offered */
     size_t limit, held;
+    size_t living;               /* bytes of blocks that arrays have */
+    size_t most;                 /* the most of these since somebody asked */
+    size_t peak, peak_before;    /* and in these ticks, and those before */
+    uint32_t ticks;
     uint64_t given;              /* bytes that came back so far */
-    uint64_t taken;              /* blocks that were taken so far */
     uint64_t limits_at, memory_at; /* `given` when each was looked at last */
     size_t share;                /* that may be kept, by the machine's memory as it was then */
     bool tended;                 /* by a thread that gives back what nobody wants */
@@ -144,6 +155,18 @@ static void unmap_block(Block *block)
 #endif
 }
 
+/* Let a block have the pages of another, which goes: no page of theirs is touched anew. */
+static void move_pages(Block *block, Block *other)
+{
+#ifdef MREMAP_FIXED
+    size_t bytes = block->capacity < other->capacity ? block->capacity : other->capacity;
+    SHOW_BYTES(DATA(other), other->capacity);
+    /* It fails where the other's pages came from several; then they are just given back. */
+    mremap(DATA(other), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, DATA(block));
+#endif
+    unmap_block(other);
+}
+
 /* ---------------------------------------------------------------- what is kept; under the lock */
 
 static void unlink_block(Block *block)
@@ -170,7 +193,33 @@ static void link_block(Block *block)
     kept.newest = block;
     if (kept.warm == NULL) kept.warm = block;
     block->came = kept.given += block->capacity;
+    block->tick = kept.ticks;
     kept.held += block->capacity;
+}
+
+static void now_live(size_t bytes)
+{
+    kept.living += bytes;
+    if (kept.living > kept.peak) kept.peak = kept.living;
+    if (kept.living > kept.most) kept.most = kept.living;
+}
+
+/* The bytes that may be kept beside what lives. */
+static size_t room(void)
+{
+    size_t peak = kept.peak > kept.peak_before ? kept.peak : kept.peak_before;
+    return peak - kept.living + SLACK;
+}
+
+/* Take off a block whose pages another of so many bytes may have, as there is no room for both. */
+static Block *outgrown(size_t capacity)
+{
+    if (kept.held <= room()) return NULL;
+    Block *block = kept.oldest;
+    for (int i = 0; i < LOOKED_AT && block != NULL && block->capacity < capacity / 2; i++) block = block->newer;
+    if (block == NULL) block = kept.oldest;
+    unlink_block(block);
+    return block;
 }
 
 static void cool_blocks(void)
@@ -186,7 +235,9 @@ static void cool_blocks(void)
 static Block *surplus(size_t most)
 {
     Block *block = kept.oldest;
-    if (block == NULL || (kept.held <= most && kept.given - block->came <= STALE * block->capacity)) return NULL;
+    if (block == NULL) return NULL;
+    bool wanted = kept.given - block->came <= STALE * block->capacity && kept.ticks - block->tick < UNWANTED_TICKS;
+    if (wanted && kept.held <= most && kept.held <= room()) return NULL;
     unlink_block(block);
     return block;
 }
@@ -227,16 +278,19 @@ static size_t allowed(bool all)
 static void *tending(void *unused)
 {
     struct timespec tick = {0, TICK_NANOSECONDS};
-    uint64_t given = 0, taken = 0;
-    for (int idle = 0;;) {
+    for (;;) {
         nanosleep(&tick, NULL);
         PyThread_acquire_lock(kept.lock, WAIT_LOCK);
-        idle = kept.given == given && kept.taken == taken ? idle + 1 : 0;
-        given = kept.given;
-        taken = kept.taken;
-        size_t most = idle >= IDLE_TICKS ? 0 : allowed(true);
+        if (++kept.ticks % PEAK_TICKS == 0) {
+            kept.peak_before = kept.peak;
+            kept.peak = kept.living;
+        }
+        size_t most = allowed(true);
         bool over = kept.held == 0;
-        if (over) kept.tended = false;
+        if (over) {
+            kept.tended = false;
+            kept.peak = kept.peak_before = kept.living;
+        }
         PyThread_release_lock(kept.lock);
         if (over) return NULL;
         trim(most);
@@ -272,15 +326,29 @@ static void *take(void *Py_UNUSED(context), size_t size)
     if (size > (size_t)PY_SSIZE_T_MAX / 2) return NULL;
     uint32_t class = class_of(size ? size : 1, &capacity);
     PyThread_acquire_lock(kept.lock, WAIT_LOCK);
-    Block *block = kept.lists[class];
+    Block *block = kept.lists[class], *other = NULL;
     if (block != NULL) unlink_block(block);
-    kept.taken++;
+    now_live(capacity);
+    if (block == NULL) other = outgrown(capacity);
     PyThread_release_lock(kept.lock);
-    if (block == NULL && (block = map_block(capacity, class)) == NULL) {
-        trim(0); /* what is kept for later may be what is missing now */
-        block = map_block(capacity, class);
+    if (block == NULL) {
+        if ((block = map_block(capacity, class)) == NULL) {
+            trim(0); /* what is kept for later may be what is missing now */
+            if (other != NULL) unmap_block(other);
+            other = NULL;
+            block = map_block(capacity, class);
+        }
+        if (other != NULL) {
+            move_pages(block, other);
+            trim(kept.limit); /* of which there is still too much */
+        }
     }
-    if (block == NULL) return NULL;
+    if (block == NULL) {
+        PyThread_acquire_lock(kept.lock, WAIT_LOCK);
+        kept.living -= capacity;
+        PyThread_release_lock(kept.lock);
+        return NULL;
+    }
     HIDE_BYTES(DATA(block), block->capacity);
     SHOW_BYTES(DATA(block), size);
     return DATA(block);
@@ -299,11 +367,13 @@ static void give(void *Py_UNUSED(context), void *data, size_t Py_UNUSED(size))
     if (data == NULL) return;
     Block *block = BLOCK(data);
     HIDE_BYTES(DATA(block), block->capacity);
+    PyThread_acquire_lock(kept.lock, WAIT_LOCK);
+    kept.living -= block->capacity;
     if (block->capacity > kept.limit) {
+        PyThread_release_lock(kept.lock);
         unmap_block(block);
         return;
     }
-    PyThread_acquire_lock(kept.lock, WAIT_LOCK);
     link_block(block);
     cool_blocks();
     size_t most = kept.share < kept.limit ? kept.share : kept.limit;
@@ -407,7 +477,24 @@ PyObject *keep_bytes(PyObject *Py_UNUSED(module), PyObject *most)
     Py_RETURN_NONE;
 }
 
+PyObject *keep_only(PyObject *Py_UNUSED(module), PyObject *beyond)
+{
+    size_t most = PyLong_AsSize_t(beyond);
+    if (most == (size_t)-1 && PyErr_Occurred()) return NULL;
+    trim(most);
+    Py_RETURN_NONE;
+}
+
 PyObject *kept_bytes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) { return PyLong_FromSize_t(kept.held); }
+
+PyObject *living_bytes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    PyThread_acquire_lock(kept.lock, WAIT_LOCK);
+    size_t living = kept.living, most = kept.most;
+    kept.most = living;
+    PyThread_release_lock(kept.lock);
+    return Py_BuildValue("nn", (Py_ssize_t)living, (Py_ssize_t)most);
+}
 
 #ifndef _WIN32
 /* A forked child shares every page with its parent until one of them writes. What is kept has nothing

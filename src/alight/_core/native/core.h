@@ -171,7 +171,9 @@ void namespace_sized(void);  /* before the type is made ready */
 /* buffers.c */
 PyObject *fresh_data(PyObject *module, PyObject *layout);
 PyObject *keep_bytes(PyObject *module, PyObject *most);
+PyObject *keep_only(PyObject *module, PyObject *beyond);
 PyObject *kept_bytes(PyObject *module, PyObject *unused);
+PyObject *living_bytes(PyObject *module, PyObject *unused);
 bool buffers_ready(void);
 /* Return an uninitialised ndarray that owns its memory, or NULL with an error. Takes over the descr. */
 PyObject *fresh_ndarray(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides, int fortran);

@@ -98,6 +98,11 @@ class HostProgram(Program):
         states = [settings_of(errstate) for _, errstate in nodes if errstate is not None]
         modes = {mode for settings in states for mode in settings.values()}
         self.writes = writes
+        # What its results have, apart from what it is given.
+        assigned = {written.value for written in writes}
+        self.result_bytes = sum(
+            [self.graph.layouts[n].nbytes for n in set(self.graph.outputs) - assigned]
+        )
         self._together = together
         self._apart = apart
         # Whether a call must not be done twice: it changes an argument, or prints.
