@@ -328,3 +328,11 @@ def test_tracemalloc_sees_the_memory_of_results() -> None:
     finally:
         tracemalloc.stop()
     assert layout_of(data.array) is data.layout
+
+
+def test_pages_that_came_from_several_blocks_move_no_further() -> None:
+    for number, elements in enumerate((12, 15, 20, 25, 33)):  # each has the pages of the one before
+        data = fresh(elements * MILLION)
+        data.array[:: 1 << 9] = number
+        assert (data.array[:: 1 << 9] == number).all()
+        del data

@@ -46,7 +46,12 @@ def settled(result):
 
 
 def main():
-    door, text, count, scale = sys.argv[1], Path(sys.argv[2]).read_text(), int(sys.argv[3]), float(sys.argv[4])
+    door, text, count, scale = (
+        sys.argv[1],
+        Path(sys.argv[2]).read_text(),
+        int(sys.argv[3]),
+        float(sys.argv[4]),
+    )
     warnings.simplefilter("ignore")
     if door != "run":
         import numpy  # noqa: F401
@@ -80,8 +85,21 @@ def main():
     time.sleep(1.0)
     second = status("VmRSS")
     time.sleep(1.5)
-    print(json.dumps({"base": base, "args": args, "result": nbytes, "peaks": peaks, "after": after,
-        "at_once": at_once, "kept": second, "later": status("VmRSS"), "seconds": seconds}))
+    print(
+        json.dumps(
+            {
+                "base": base,
+                "args": args,
+                "result": nbytes,
+                "peaks": peaks,
+                "after": after,
+                "at_once": at_once,
+                "kept": second,
+                "later": status("VmRSS"),
+                "seconds": seconds,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

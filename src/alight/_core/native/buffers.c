@@ -155,16 +155,24 @@ static void unmap_block(Block *block)
 #endif
 }
 
-/* Let a block have the pages of another, which goes: no page of theirs is touched anew. */
-static void move_pages(Block *block, Block *other)
+/* Let a block have the pages of another, which goes: no page of theirs is touched anew. Return the block; NULL, and it
+   is gone, too, where there is no memory. */
+static Block *move_pages(Block *block, Block *other)
 {
 #ifdef MREMAP_FIXED
     size_t bytes = block->capacity < other->capacity ? block->capacity : other->capacity;
     SHOW_BYTES(DATA(other), other->capacity);
-    /* It fails where the other's pages came from several; then they are just given back. */
-    mremap(DATA(other), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, DATA(block));
+    /* It fails where the other's pages came from several, and then Linux has unmapped the block's own before. */
+    if (mremap(DATA(other), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, DATA(block)) == MAP_FAILED) {
+        int fixed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+        if (mmap(DATA(block), bytes, PROT_READ | PROT_WRITE, fixed, -1, 0) == MAP_FAILED) {
+            unmap_block(block);
+            block = NULL;
+        }
+    }
 #endif
     unmap_block(other);
+    return block;
 }
 
 /* ---------------------------------------------------------------- what is kept; under the lock */
@@ -339,7 +347,7 @@ static void *take(void *Py_UNUSED(context), size_t size)
             block = map_block(capacity, class);
         }
         if (other != NULL) {
-            move_pages(block, other);
+            block = move_pages(block, other);
             trim(kept.limit); /* of which there is still too much */
         }
     }
