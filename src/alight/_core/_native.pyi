@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from types import CodeType, EllipsisType, ModuleType
 from typing import Any, ClassVar
+from weakref import ref
 
 import numpy as np
 
@@ -162,10 +163,12 @@ class Value:
 
 class Storage:
     """The current version of some memory. ``lease`` is what is known of it while ``jit`` has it
-    from its caller."""
+    from its caller; ``members`` are the caller's ndarrays in it, each with a reference to the array
+    for it."""
 
     value: Value
     lease: Any
+    members: Sequence[tuple[ref[Any], np.ndarray[Any, Any]]]
     def __init__(self, value: Value) -> None: ...
     def rebind(self, value: Value) -> None:
         """Make ``value`` the current version, whatever that is now."""

@@ -62,7 +62,7 @@ typedef struct {
 
 typedef struct Storage {
     PyObject_HEAD
-    PyObject *weakrefs, *value, *lease;
+    PyObject *weakrefs, *value, *lease, *members;
     struct Storage *older, *newer;  /* in the list of storages that were pending; NULL: not in it */
     /* Whose turn it is to write, how often it took it, and what it writes into (turns.c). */
     unsigned long writer;

@@ -281,6 +281,7 @@ PyObject *storage_new(Value *value)
     self->weakrefs = NULL;
     self->value = Py_NewRef((PyObject *)value);
     self->lease = Py_NewRef(Py_None);
+    self->members = Py_NewRef(empty_tuple);
     self->older = self->newer = NULL;
     self->writer = 0;
     self->depth = self->process = 0;
@@ -305,6 +306,7 @@ static int storage_clear(Storage *self)
 {
     Py_CLEAR(self->value);
     Py_CLEAR(self->lease);
+    Py_CLEAR(self->members);
     Py_XDECREF(closed(self));
     return 0;
 }
@@ -324,6 +326,7 @@ static int storage_traverse(Storage *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->value);
     Py_VISIT(self->lease);
+    Py_VISIT(self->members);
     Py_VISIT(self->open);
     return 0;
 }
@@ -363,6 +366,7 @@ static PyObject *storage_replace(Storage *self, PyObject *const *args, Py_ssize_
 static PyMemberDef storage_members[] = {
     MEMBER(Storage, value),
     MEMBER(Storage, lease),
+    MEMBER(Storage, members),
     {NULL},
 };
 
@@ -379,7 +383,7 @@ PyTypeObject StorageType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "alight._core._native.Storage",
     .tp_doc = "The current version of some memory. ``lease`` is what is known of it while ``jit`` has it from "
-              "its caller.",
+              "its caller; ``members`` are the caller's ndarrays in it, each with a reference to the array for it.",
     .tp_basicsize = sizeof(Storage),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_vectorcall = storage_call,

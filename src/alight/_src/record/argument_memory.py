@@ -30,7 +30,6 @@ __all__ = [
     "Window",
     "apart",
     "bring_home",
-    "members_of",
     "one_after_the_other",
     "put_back",
     "settle",
@@ -73,13 +72,12 @@ def one_after_the_other(spans: Iterable[tuple[int, int]]) -> list[int]:
 
 
 class ArgumentMemory:
-    """One piece of the caller's memory: the ndarrays in it, each with the array for it, and what
-    was written of it since it held the current version."""
+    """One piece of the caller's memory, and what was written of it since it held the current
+    version."""
 
-    __slots__ = ("_array", "_layout", "_thread", "_windows", "held", "members", "span")
+    __slots__ = ("_array", "_layout", "_thread", "_windows", "held", "span")
 
-    def __init__(self, value: Value, members: Iterable[tuple[weakref.ref[Any], NdArray]]) -> None:
-        self.members = tuple(members)
+    def __init__(self, value: Value) -> None:
         assert value.data is not None
         self._layout, self._array = value.layout, value.data.array
         self._thread = threading.get_ident()
@@ -155,7 +153,8 @@ class Lease:
         for lease in leases:
             # Weak: the arrays lead to the storage, which is not to wait for a collection.
             pairs = zip(map(weakref.ref, lease.arrays), lease.members, strict=True)
-            lease.leased = lease.storage.lease = ArgumentMemory(lease.storage.value, pairs)
+            lease.storage.members = tuple(pairs)
+            lease.leased = lease.storage.lease = ArgumentMemory(lease.storage.value)
         return leases
 
     def shape_members(self) -> None:
@@ -227,21 +226,7 @@ def settle(leases: Sequence[Lease]) -> None:
         assert data is not None
         residency.only_on_host(data)
         data.shared = True
-        _settled[lease.storage] = lease.leased.members
         lease.storage.lease = None
-
-
-# The caller's ndarrays in storages that are settled, as their `ArgumentMemory` had them: the body
-# may go on with them, where it was given up or is a generator.
-_settled: weakref.WeakKeyDictionary[Storage, tuple[tuple[weakref.ref[Any], NdArray], ...]]
-_settled = weakref.WeakKeyDictionary()
-
-
-def members_of(storage: Storage) -> Sequence[tuple[weakref.ref[Any], NdArray]]:
-    """Return the caller's ndarrays in a storage, each with the array for it; none where it is not
-    the caller's memory."""
-    leased: ArgumentMemory | None = storage.lease
-    return _settled.get(storage, ()) if leased is None else leased.members
 
 
 def put_back(moves: Sequence[Move]) -> None:

@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary, ref
 from alight._core import ArrayBase, Storage, View, layout_of
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
-from alight._src.record.argument_memory import members_of
 from alight._src.record.storage_io import may_be_written
 
 __all__ = ["Flags", "made_over", "owner_of", "owns", "rests_on", "set_writeable"]
@@ -124,7 +123,7 @@ def owns(array: ArrayBase) -> bool:
 
 def owner_of(array: ArrayBase) -> ArrayBase | None:
     """Return the array that others are views of, where that is known."""
-    for one, member in members_of(array.storage):
+    for one, member in array.storage.members:
         if not isinstance(member.base, np.ndarray):
             return one()
     owner = _owners.get(array.storage)
@@ -154,7 +153,7 @@ def _has_own_memory(array: ArrayBase) -> bool:
 
 def _leased(array: ArrayBase) -> np.ndarray[Any, Any] | None:
     """Return the caller's ndarray that an array is in the body of a jitted function."""
-    for one, member in members_of(array.storage):
+    for one, member in array.storage.members:
         if one() is array:
             return member
     return None
@@ -168,7 +167,7 @@ def set_writeable(array: ArrayBase, writeable: bool) -> None:
     data = storage.value.data
     memory = None if data is None else data.array
     owner = _owners.get(storage)
-    if writeable and memory is not None and any(m is memory for _, m in members_of(storage)):
+    if writeable and memory is not None and any(m is memory for _, m in storage.members):
         seen = memory if _leased(array) is memory else memory[...]
         seen.flags.writeable = True  # NumPy says whether it may be
         memory.flags.writeable = True  # while the call lasts

@@ -11,7 +11,6 @@ from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.ir.op_table import OPS
 from alight._src.record import storage_io
-from alight._src.record.argument_memory import members_of
 from alight._src.record.array_flags import owns, set_writeable
 from alight._src.record.conversions import astype, copy_of, made_of, reshape, seen
 from alight._src.record.flat_iterator import FlatIterator
@@ -374,7 +373,7 @@ class ArrayMethods(ArrayBase):
 
     def resize(self, *shape: Any, refcheck: bool = True) -> None:
         """Give the array another shape in place, of more elements, which are zeros, or fewer."""
-        if not owns(self) or members_of(self.storage):
+        if not owns(self) or self.storage.members:
             seen = host(self).view()  # other sizes are refused, in NumPy's words
             try:
                 call_there(seen.resize, shape, {"refcheck": False})
