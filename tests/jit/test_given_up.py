@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._core import floor
+from alight._core import POLICY, at_hand, floor
 from alight._src.config.loading import current_policy
 from alight._src.jit import trace
 from alight._src.jit.specialization import Specialization
@@ -329,6 +329,45 @@ def test_the_clock_is_looked_at_however_a_body_records(
     given = np.linspace(0, 1, 5)
     np.testing.assert_allclose(alight.jit(body)(given), body(given))
     assert ended
+
+
+class Struck:
+    """A policy of a body that was given up: a signal's handler raises as its floor is read."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    @property
+    def record_floor(self) -> int:
+        self.read += 1
+        if self.read == 1:
+            raise KeyboardInterrupt
+        return pending.OUTRIGHT
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x[1],
+        lambda x: x[1:3],
+        lambda x: x[x.argmax()],
+        lambda x: x.__setitem__(1, 2.0),
+        lambda x: floor.scalars,
+        lambda x: at_hand(x),
+    ],
+)
+def test_no_signal_is_lost_in_a_body_that_was_given_up(
+    read: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = alight.asarray(np.arange(4.0))
+    monkeypatch.setattr(floor, "traced", floor.traced + 1)
+    before = POLICY.get()
+    try:
+        POLICY.set(Struck())  # type: ignore[arg-type]
+        with pytest.raises(KeyboardInterrupt):
+            read(x)
+    finally:
+        POLICY.set(before)
 
 
 def test_calls_after_one_that_was_given_up_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:

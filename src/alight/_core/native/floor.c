@@ -58,18 +58,12 @@ bool floor_in_force(Py_ssize_t *least)
     return true;
 }
 
-/* Tell whether this thread runs a body that was given up. */
+/* Tell whether this thread runs a body that was given up. False, too, with an error set: a policy says its floor in
+   Python, where a signal's handler may raise. */
 bool outright(void)
 {
     Py_ssize_t least;
-    if (floors->traced == 0) {
-        return false;
-    }
-    if (!floor_in_force(&least)) {
-        PyErr_Clear();
-        return false;
-    }
-    return least == OUTRIGHT;
+    return floors->traced > 0 && floor_in_force(&least) && least == OUTRIGHT;
 }
 
 /* Find the elements from which on a new array is alight's, where an op on concrete operands is left to NumPy
@@ -99,7 +93,11 @@ static int floor_set(Floor *self, PyObject *number, void *field)
     return 0;
 }
 
-static PyObject *floor_get_scalars(Floor *self, void *unused) { return PyBool_FromLong(self->scalars || outright()); }
+static PyObject *floor_get_scalars(Floor *self, void *unused)
+{
+    bool found = self->scalars || outright();
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(found);
+}
 
 static int floor_set_scalars(Floor *self, PyObject *given, void *unused)
 {

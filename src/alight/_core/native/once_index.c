@@ -92,6 +92,9 @@ PyObject *once_getitem(PyObject *array, PyObject *key)
     Layout *layout = is_ours(array) ? window_of(self) : NULL;
     int kind = layout == NULL ? FANCY : kind_of(key, layout->ndim);
     bool plain = kind != FANCY && outright();
+    if (!plain && floors->traced > 0 && PyErr_Occurred()) {
+        return NULL;
+    }
     if (plain && kind != ELEMENT) {
         return plain_view(self, key);
     }
