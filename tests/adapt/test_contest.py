@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from threading import Barrier, Thread
 from time import perf_counter
 
 import pytest
@@ -110,8 +111,32 @@ def test_what_measuring_takes_is_counted_once_where_it_is_nested() -> None:
         with here.measuring():
             while perf_counter() < until:
                 pass
-        here.spent_seconds += 60.0  # as who times inside counts it
+        here.spend(60.0)  # as who times inside counts it
     assert 2e-3 <= here.spent_seconds < 60.0
+
+
+def test_what_each_thread_measures_is_counted_and_is_its_own() -> None:
+    here = ForegroundBudget()
+    begin, own = Barrier(3), []
+
+    def measure() -> None:
+        begin.wait()
+        with here.measuring():
+            begin.wait()  # all are inside
+            until = perf_counter() + 2e-3
+            while perf_counter() < until:
+                pass
+        own.append(here.own_seconds)
+
+    others = [Thread(target=measure) for _ in range(2)]
+    for other in others:
+        other.start()
+    begin.wait()
+    begin.wait()
+    for other in others:
+        other.join()
+    assert here.own_seconds == 0 and min(own) >= 2e-3
+    assert max(own) <= here.spent_seconds <= sum(own) * 1.001
 
 
 def test_measuring_stays_within_its_share_of_the_time() -> None:

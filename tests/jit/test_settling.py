@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -229,3 +230,35 @@ def test_other_threads_may_meet_new_kinds_of_call_meanwhile() -> None:
     learned.specializations[1] = Specialization(sizes=Met())
     assert not learned.all_numpys("other")
     assert len(learned.specializations) == 4
+
+
+def test_what_other_threads_measure_meanwhile_is_none_of_a_calls_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = Jitted._ours
+
+    def count() -> None:
+        FOREGROUND.spent_seconds += 9.0
+
+    def meanwhile(self: Jitted, *given: Any) -> Any:
+        other = Thread(target=count)
+        other.start()
+        other.join()
+        return ours(self, *given)
+
+    laps: list[float] = []
+    ran = Specialization.ran_alight
+
+    def noted(kind: Specialization, seconds: float, cold: bool) -> None:
+        laps.append(seconds)
+        ran(kind, seconds, cold)
+
+    monkeypatch.setattr(Jitted, "_ours", meanwhile)
+    monkeypatch.setattr(Specialization, "ran_alight", noted)
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
+    monkeypatch.setattr(FOREGROUND, "spent_seconds", 0.0)
+    monkeypatch.setattr(FOREGROUND, "trace_seconds", FOREGROUND.trace_seconds)
+    jitted = alight.jit(lambda x: np.exp(x) * 2 + x)
+    for _ in range(12):
+        jitted(np.ones(50_000))
+    assert laps and min(laps) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -15,6 +16,10 @@ _FIRST_TRACE_SECONDS = 0.005
 _SHARE = 0.05
 
 
+class _Thread(threading.local):
+    seconds = 0.0
+
+
 class ForegroundBudget:
     """The time that the program's own has left for measuring: for contests, guards of kernels and
     looks at profiles alike. What `pick="measure"` times was asked for, and is not counted."""
@@ -22,6 +27,7 @@ class ForegroundBudget:
     def __init__(self) -> None:
         self.began = perf_counter()
         self.spent_seconds = 0.0
+        self._of_thread = _Thread()
         # What a contest of a jitted call begins with takes at least.
         self.trace_seconds = _FIRST_TRACE_SECONDS
 
@@ -35,14 +41,25 @@ class ForegroundBudget:
         left = _SHARE * self.elapsed_seconds() - self.spent_seconds
         return seconds <= max(left, _SHARE * own_seconds)
 
+    @property
+    def own_seconds(self) -> float:
+        """Return what measuring took of this thread's time."""
+        return self._of_thread.seconds
+
+    def spend(self, seconds: float) -> None:
+        """Count so much of this thread's time as measuring."""
+        self._of_thread.seconds += seconds
+        self.spent_seconds += seconds
+
     @contextmanager
     def measuring(self) -> Iterator[None]:
         """Count what happens inside as measuring, once where it is nested."""
-        before, began = self.spent_seconds, perf_counter()
+        before, began = self.own_seconds, perf_counter()
         try:
             yield
         finally:
-            self.spent_seconds = before + perf_counter() - began
+            # Of this thread alone: others measure meanwhile.
+            self.spend(perf_counter() - began - (self.own_seconds - before))
 
 
 FOREGROUND = ForegroundBudget()

@@ -194,10 +194,10 @@ class Dispatching(GuardCache):
         kind = missed.specialization
         cold = kind.phase is Phase.COLD
         before = stood_in.times
-        measuring = FOREGROUND.spent_seconds
+        measuring = FOREGROUND.own_seconds
         began = perf_counter()
         result = self._ours(missed, program, way)
-        seconds = perf_counter() - began - (FOREGROUND.spent_seconds - measuring)
+        seconds = perf_counter() - began - (FOREGROUND.own_seconds - measuring)
         if cold and kind.programs:
             FOREGROUND.trace_seconds = min(FOREGROUND.trace_seconds, seconds)
         # A run in which NumPy stood in for a kernel that is still being made is no run of ours yet.
@@ -205,7 +205,7 @@ class Dispatching(GuardCache):
         # Where NumPy is timed beside ours, ours runs whoever is faster: to count that as measuring
         # would put off the very run that ends it.
         if kind.numpy_seconds and kind.bits is Bits.SAME:
-            FOREGROUND.spent_seconds += max(0.0, seconds - kind.numpy_seconds[0])
+            FOREGROUND.spend(max(0.0, seconds - kind.numpy_seconds[0]))
         if program is not None and not program.once and kind.wants_shadow():
             kind.ran_numpy(self.shadow(program, missed.args, missed.kwargs))
         return result
