@@ -123,7 +123,8 @@ class Dispatching(GuardCache):
         kind.ran_numpy(perf_counter() - began)
         if len(kind.numpy_seconds) > 1 and kind.phase not in OURS:
             missed = MissedCall(args, kwargs, described, here, learned, kind)
-            self.answer_with_numpy(missed, again=kind.phase not in NUMPYS)
+            settled = kind.phase in SETTLED
+            self.answer_with_numpy(missed, kind.asks_in() if settled else 0.0)
         return result
 
     def _on_ndarrays(
@@ -173,7 +174,7 @@ class Dispatching(GuardCache):
             and len(kind.numpy_seconds) > 1
             and (way is not Way.TURNS or kind.puts_off())
         ):
-            self.answer_with_numpy(missed, again=way is not Way.NUMPY)
+            self.answer_with_numpy(missed, kind.asks_in() if way is Way.NUMPY else 0.0)
         return result
 
     def _launch_ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
@@ -190,6 +191,15 @@ class Dispatching(GuardCache):
             LOG.fallback(f"jit {self.__qualname__}", f"{error.__cause__!r}", self._place)
             return self._numpy(missed.args, missed.kwargs)
 
+    def _watch_ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
+        began = perf_counter()
+        result = self._ours(missed, program, way)
+        seconds = perf_counter() - began
+        kind = missed.specialization
+        kind.spent_seconds += seconds
+        kind.has_run(seconds)
+        return result
+
     def _time_ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
         kind = missed.specialization
         cold = kind.phase is Phase.COLD
@@ -199,7 +209,7 @@ class Dispatching(GuardCache):
         result = self._ours(missed, program, way)
         seconds = perf_counter() - began - (FOREGROUND.spent_seconds - measuring)
         if cold and kind.programs:
-            FOREGROUND.trace_seconds = min(FOREGROUND.trace_seconds, seconds)
+            FOREGROUND.traced(seconds)
         # A run in which NumPy stood in for a kernel that is still being made is no run of ours yet.
         kind.ran_alight(seconds, cold=cold or stood_in.times != before)
         # Where NumPy is timed beside ours, ours runs whoever is faster: to count that as measuring
@@ -350,9 +360,10 @@ class Dispatching(GuardCache):
         straight = wanted and learned.proof.straight and not kwargs
         idle = straight and not trace.requests and _below_floor(args)
         scalars = missed.described.scalars
-        kind.traced(trace, scalars, program, there, trace.ours or not whole, planned, idle)
         if trace.given_up:
-            kind.gave_up(perf_counter() - began)
+            kind.gave_up(perf_counter() - began, trace.exact)
+        else:
+            kind.traced(trace, scalars, program, there, trace.ours or not whole, planned, idle)
         return result
 
     # -- what is known ----------------------------------------------------------------------------
@@ -370,7 +381,7 @@ _ANSWERS = {
     Way.NUMPY_FOR_NOW: Dispatching._time_numpy,
     Way.NUMPY_TOLD: Dispatching._time_numpy,
     Way.TURNS: Dispatching._time_numpy,
-    Way.OURS: Dispatching._ours,
+    Way.OURS: Dispatching._watch_ours,
     Way.OURS_TIMED: Dispatching._time_ours,
     Way.LAUNCHED: Dispatching._launch_ours,
 }

@@ -13,7 +13,7 @@ from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import CallSignature
 from alight._src.jit.host_call import HostAdapter
 from alight._src.jit.purity import ABSENT, Proof, declare_pure, prove
-from alight._src.jit.specialization import PROGRAMS, Specialization
+from alight._src.jit.specialization import PROGRAMS, Specialization, pays_at_once
 from alight._src.record.pending import record_floor
 
 __all__ = ["EXACT_KINDS", "Learned", "States"]
@@ -60,6 +60,9 @@ class Learned:
             raced = here.leaves_choice
             least = record_floor() if raced else 0
             small = bool(described.arrays) and all(a.size < least for a in described.arrays)
+            if raced and not small and not (here.devices or here.pick != "model"):
+                elements = max([array.size for array in described.arrays], default=0)
+                small = not (self.proof.pure and pays_at_once(elements, self.proof.ops))
             phase = Phase.WAITING if small else Phase.COLD if raced else Phase.FORCED
             sizes = [array.size.bit_length() for array in described.arrays]
             sizes += [number.bit_length() for number in described.integers]

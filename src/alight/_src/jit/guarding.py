@@ -176,6 +176,7 @@ class GuardCache(CallGuard):
         if kind.phase is not Phase.ON_KERNELS:
             calls, seconds = answer.take()
             if calls:
+                kind.has_run(seconds / calls)
                 kind.ran_numpy(seconds / calls, calls)
 
     def put_back(self, entry: Entry | None) -> None:
@@ -192,13 +193,15 @@ class GuardCache(CallGuard):
         learned.answers[id(kind)] = entry
         self.insert(entry)
 
-    def answer_with_numpy(self, missed: MissedCall, again: bool) -> None:
-        """Have the guard call the function itself, if ``again`` until it is time to ask again."""
+    def answer_with_numpy(self, missed: MissedCall, seconds: float) -> None:
+        """Have the guard call the function itself, until that has taken so long or as long as
+        makes it worth to be asked again."""
         if missed.kwargs:
             return
         left = -1
-        if again:
-            left = max(1, int(_ASK_SECONDS / max(missed.specialization.numpy_seconds[0], 1e-9)))
+        if math.isfinite(seconds):
+            calls = max(seconds, _ASK_SECONDS) / max(missed.specialization.numpy_seconds[0], 1e-9)
+            left = max(1, int(calls))
         wide = missed.learned.all_numpys(missed.specialization.sizes)
         pattern = call_pattern(missed.args, missed.described.arrays if wide else ())
         entry = call_entry(self.__wrapped__, pattern, left, missed.learned.proof.lookups)
