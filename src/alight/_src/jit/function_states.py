@@ -75,13 +75,34 @@ class Learned:
                     kind.tries = PROGRAMS  # a program is for exact shapes
             else:
                 kind = Specialization(phase, large)
-            self.specializations[key] = kind
-            if len(self.specializations) > 2 * EXACT_KINDS:
-                _, gone = self.specializations.popitem(last=False)
-                answer = self.answers.pop(id(gone), None)  # a later one may get that id
-                if answer is not None:
-                    drop(answer)
+            self._keep(key, kind, drop)
         return kind
+
+    def outlined(
+        self,
+        outline: tuple[Any, ...],
+        here: Policy,
+        drop: Callable[[Entry], Any],
+        holds_ours: Callable[[], bool],
+    ) -> Specialization:
+        """Return what is known of calls with arguments that look like this, and cannot be
+        described; ``holds_ours`` tells whether Arrays are among what they lead to, which NumPy's
+        way is not for."""
+        key = (outline, here.stamp)
+        kind = self.specializations.get(key)
+        if kind is None:
+            kind = Specialization(Phase.ON_BODY if holds_ours() else Phase.WAITING, key)
+            kind.tries = PROGRAMS  # a program is for exact shapes
+            self._keep(key, kind, drop)
+        return kind
+
+    def _keep(self, key: Any, kind: Specialization, drop: Callable[[Entry], Any]) -> None:
+        self.specializations[key] = kind
+        if len(self.specializations) > 2 * EXACT_KINDS:
+            _, gone = self.specializations.popitem(last=False)
+            answer = self.answers.pop(id(gone), None)  # a later one may get that id
+            if answer is not None:
+                drop(answer)
 
     def all_numpys(self, sizes: Any) -> bool:
         """Tell whether NumPy has every call of arguments so large, whatever their shapes: no more
