@@ -103,7 +103,7 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.parametrize("our_seconds", [60.0, 1e-9], ids=["numpy wins", "alight wins"])
 @pytest.mark.parametrize("case", CASES)
-def test_they_are_judged(
+def test_calls_of_objects_and_foreign_dtypes_are_judged(
     case: str, our_seconds: float, bodies: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = Specialization.ran_alight
@@ -118,7 +118,8 @@ def test_they_are_judged(
         same(own, plain)
     (kind,) = jitted._specializations.values()
     if our_seconds < 1.0:
-        assert kind.phase in OURS and len(bodies) > CALLS // 2
+        # A verdict on microseconds is looked at again after some milliseconds.
+        assert kind.phase in OURS | {Phase.PLANS_RACE} and len(bodies) > CALLS // 2
         return
     assert kind.phase is Phase.ON_NUMPY and 2 <= len(bodies) <= 4
     missed: list[Any] = []
