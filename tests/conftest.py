@@ -7,6 +7,7 @@ the processes it starts, have no limits of their own, which a busy machine would
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import shutil
 import tempfile
@@ -68,6 +69,16 @@ def small_is_small() -> Iterator[None]:
     floor.record_floor = 1000
     yield
     floor.record_floor = before
+
+
+@pytest.fixture
+def looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the bodies of jitted functions run on Arrays from the first call on, and to their ends,
+    also where NumPy would have the calls first."""
+    from alight._src.jit.specialization import Specialization
+
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
+    monkeypatch.setattr(Specialization, "may_take", lambda kind: math.inf)
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ import pytest
 
 import alight
 
+pytestmark = pytest.mark.usefixtures("looked_at_once")
+
 Array = np.ndarray[Any, Any]
 WAYS: list[dict[str, Any]] = [{}, {"floor": 0}, {"floor": 0, "force": "cpu:numpy"}]
 

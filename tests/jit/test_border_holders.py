@@ -15,6 +15,8 @@ import alight
 from alight._src.jit import border as border_module
 from alight._src.jit.border import border
 
+pytestmark = pytest.mark.usefixtures("looked_at_once")
+
 PACKAGE: dict[str, Any] = {"__name__": "outside"}
 TEXT = """
 import time

@@ -10,6 +10,8 @@ from textwrap import dedent, indent
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("looked_at_once")
+
 OUTSIDE = """
     import weakref
     import numpy as np

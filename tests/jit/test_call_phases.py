@@ -11,6 +11,7 @@ import alight
 from alight._src.adapt.contest import PLAN_RULES
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.jit.call_phases import (
+    EXPIRING,
     FORCED,
     NUMPYS,
     OPEN,
@@ -143,19 +144,21 @@ def test_every_phase_is_met_and_has_a_way() -> None:
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_calls_end_up_one_way_and_stay_there(phase: Phase) -> None:
-    ends = {end for end in after(phase) if after(end) == {end}}
+def test_calls_end_up_one_way_until_the_verdict_is_looked_at_again(phase: Phase) -> None:
+    ends = {end for end in after(phase) if after(end) == {end} or end in EXPIRING}
     assert ends <= SETTLED | {Phase.FORCED_PLAN} | LACKING and ends
-    if phase in SETTLED:
-        assert len({end in NUMPYS for end in after(phase)}) == 1  # NumPy's, or ours
-    # No event leads from one way to the other but kernels, which have won.
-    if phase in NUMPYS:
-        assert after(phase) & OURS <= {Phase.ON_KERNELS}
-    if phase in OURS:
-        assert not after(phase) & NUMPYS - {Phase.BELOW_FLOOR}
     # What a policy forces says nothing of what is raced, which has a kind of its own.
     forced = {*FORCED, Phase.BELOW_FLOOR}
     assert after(phase) <= forced if phase in forced else not after(phase) & forced
+    # No event leads from one way to the other but kernels, which have won, and a verdict that is
+    # looked at again: then both are timed.
+    for event in Event:
+        new = next_phase(phase, event)
+        if phase in NUMPYS and new in OURS:
+            assert (event, new) == (Event.KERNELS_WON, Phase.ON_KERNELS)
+        assert phase not in OURS or new not in NUMPYS - {Phase.BELOW_FLOOR}
+        if phase in SETTLED and new is not phase and new not in OURS:
+            assert (event, phase in EXPIRING, new in OPEN) == (Event.PAYS, True, True)
 
 
 def test_kinds_of_phases_do_not_overlap() -> None:

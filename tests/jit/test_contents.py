@@ -13,6 +13,8 @@ import pytest
 import alight
 from random_bodies import POLICIES, Body, faults
 
+pytestmark = pytest.mark.usefixtures("looked_at_once")
+
 SIZES = (6, 700)
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from alight._src.jit.exchange import exchange
 
+pytestmark = pytest.mark.usefixtures("looked_at_once")
+
 
 class Kept:
     """Stands for what the body left in a container."""

@@ -17,6 +17,8 @@ import pytest
 import alight
 from alight._src.log.decisions import LOG
 
+pytestmark = pytest.mark.usefixtures("looked_at_once")
+
 TEXT = """
 import numpy as np
 

@@ -27,7 +27,7 @@ from numpy import zeros as make_zeros
 import alight
 from alight._core import _native, guard
 from alight._src.adapt.contest import Contender
-from alight._src.adapt.foreground import FOREGROUND, ForegroundBudget
+from alight._src.adapt.foreground import FOREGROUND, SHARE, ForegroundBudget
 from alight._src.config.loading import policy
 from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import describe
@@ -1427,14 +1427,16 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
 
 
 def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(FOREGROUND, "spent_seconds", 1e9)
     # What a trace was seen to take is the process's: earlier tests leave a millisecond, and calls
     # that the machine interrupts take as long.
     monkeypatch.setattr(FOREGROUND, "trace_seconds", 60.0)
     jitted: Any = agree(chain, np.arange(16.0), np.ones(16))
     (kind,) = jitted._specializations.values()
     assert kind.phase is Phase.WAITING and programs(jitted) == 0
-    kind.spent_seconds = 60.0  # NumPy has taken as long as looking would
+    kind.spent_seconds = 61.0  # as long as looking would take
+    assert kind.waits(5)
+    kind.spent_seconds = 61.0 / SHARE
     assert not kind.waits(5)
 
 
@@ -1442,6 +1444,7 @@ def test_long_work_on_small_arrays_does_not_wait(monkeypatch: pytest.MonkeyPatch
     """Distances between few points: what looking costs goes with the operations, not with the
     time that NumPy takes for them, unless there may be as many as that."""
     monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(FOREGROUND, "spent_seconds", 0.0)
     monkeypatch.setattr(FOREGROUND, "trace_seconds", 0.005)
 
     def waits(numpy_seconds: float, ops: float | None) -> bool:

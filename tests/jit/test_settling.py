@@ -58,6 +58,7 @@ def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same
 ) -> None:
     be_generated(monkeypatch)
     monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
     for _ in range(3):
         alight.jit(windows)(16)  # the kernels are there from the first call on
         kernels.settle()
@@ -98,6 +99,7 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
         where = sys.modules[f"alight._src.{module}"]
         monkeypatch.setattr(where, "kernel_at_hand", lambda step: there)
     monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
     jitted: Any = alight.jit(windows)
     want = windows(64)
     limit = OPS["exp"].ulp_from_numpy * np.finfo(float).eps

@@ -13,6 +13,8 @@ import pytest
 from fuzzing import threaded
 from fuzzing.known_faults import CHECK, THREADED
 
+pytestmark = pytest.mark.usefixtures("looked_at_once")
+
 STATEMENTS = 300
 FIRST_SEED = 20_000
 TESTS = Path(__file__).parents[1]

@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-__all__ = ["FOREGROUND", "ForegroundBudget"]
+__all__ = ["FOREGROUND", "SHARE", "ForegroundBudget"]
 
 # Until one was timed here: recording and planning a handful of ops.
 _FIRST_TRACE_SECONDS = 0.005
+# The first plan of a process loads what plans: 13 to 17 ms of a jitted expression's (EPYC, files in
+# memory).
+_OPENING_SECONDS = 0.015
+# What measuring may take of a process before it has run for long enough to be given a share: two
+# thirds of the 60 ms that the promise gives to any program beside its share.
+_GRACE_SECONDS = 0.040
 
 # The design's limit: of elapsed time, what measuring in the foreground may take.
-_SHARE = 0.05
+SHARE = 0.05
 
 
 class _Thread(threading.local):
@@ -30,6 +36,7 @@ class ForegroundBudget:
         self._of_thread = _Thread()
         # What a contest of a jitted call begins with takes at least.
         self.trace_seconds = _FIRST_TRACE_SECONDS
+        self.opening_seconds = _OPENING_SECONDS  # that the next one takes beside
 
     def elapsed_seconds(self) -> float:
         """Return for how long the program has run."""
@@ -38,8 +45,18 @@ class ForegroundBudget:
     def allows(self, seconds: float, own_seconds: float = 0.0) -> bool:
         """Tell whether so much more would stay within the share: of the program's time, or of
         ``own_seconds``, which what is to be measured has itself taken."""
-        left = _SHARE * self.elapsed_seconds() - self.spent_seconds
-        return seconds <= max(left, _SHARE * own_seconds)
+        left = SHARE * self.elapsed_seconds() - self.spent_seconds
+        return seconds <= max(left, SHARE * own_seconds)
+
+    def grants(self, seconds: float) -> bool:
+        """Tell whether so much may be spent on what promises to pay, also of a process that is too
+        young to have a share for it."""
+        return self.spent_seconds + seconds <= _GRACE_SECONDS or self.allows(seconds)
+
+    def traced(self, seconds: float) -> None:
+        """Note what the first run of a body on Arrays took, its planning with it."""
+        self.trace_seconds = min(self.trace_seconds, seconds)
+        self.opening_seconds = 0.0
 
     @property
     def own_seconds(self) -> float:

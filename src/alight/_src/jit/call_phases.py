@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum, auto
 
 __all__ = [
+    "EXPIRING",
     "FORCED",
     "NUMPYS",
     "OPEN",
@@ -57,7 +58,7 @@ class Phase(Enum):
 class Event(Enum):
     """What happens to a kind of call."""
 
-    PAYS = auto()  # looking at the whole of it may pay by now
+    PAYS = auto()  # looking at the whole of it, or at who was quicker, may pay by now
     KEPT = auto()  # its body has run on Arrays, and the program of it is kept
     NOT_KEPT = auto()  # its body has run on Arrays, and there is no program of it
     UNMADE = auto()  # kernels of the program are missing, and none of them has given its bits
@@ -110,6 +111,7 @@ _NEXT: dict[Phase, dict[Event, Phase]] = {
         Event.NO_GAIN: Phase.ON_NUMPY,
         Event.NUMPY_WON: Phase.ON_NUMPY,
         Event.PLAN_WON: Phase.ON_PLAN,
+        Event.GIVEN_UP: Phase.ON_NUMPY,
     },
     Phase.NUMPY_LEADS: {
         Event.KERNELS_WON: Phase.ON_KERNELS,
@@ -128,7 +130,13 @@ _NEXT: dict[Phase, dict[Event, Phase]] = {
         Event.NUMPY_WON: Phase.NUMPY_LACKING,
         Event.PLAN_WON: Phase.PLAN_LACKING,
     },
-    Phase.ON_BODY: {Event.KEPT: Phase.PLAN_LEADS, Event.UNOPENED: Phase.PLAN_LACKING},
+    Phase.ON_NUMPY: {Event.PAYS: Phase.PLANS_RACE},
+    Phase.ON_BODY: {
+        Event.KEPT: Phase.PLAN_LEADS,
+        Event.UNOPENED: Phase.PLAN_LACKING,
+        Event.PAYS: Phase.PLANS_RACE,
+    },
+    Phase.ON_PLAN: {Event.PAYS: Phase.PLANS_RACE},
     Phase.FORCED: {Event.NO_STEP: Phase.BELOW_FLOOR, Event.KERNELS_OUT: Phase.FORCED_PLAN},
 }
 
@@ -144,7 +152,7 @@ class Way(Enum):
 
     __hash__ = object.__hash__
 
-    NUMPY = auto()  # NumPy's, and the guard has it from now on
+    NUMPY = auto()  # NumPy's, and the guard has it until its verdict is looked at again
     NUMPY_FOR_NOW = auto()  # NumPy's; the guard has it for some calls, then asks again
     NUMPY_TOLD = auto()  # NumPy's; devices that are missing are told of each call
     WHEN_MADE = auto()  # as `TURNS`, but NumPy's for now while kernels of its program are missing
@@ -189,7 +197,9 @@ OURS = frozenset(
         *FORCED,
     }
 )
-# Calls go the way they will go from now on.
+# Verdicts that are looked at again, once that is a small share of what the calls took since.
+EXPIRING = frozenset({Phase.ON_NUMPY, Phase.ON_BODY, Phase.ON_PLAN})
+# Calls go the way they will go from now on, until their verdict is looked at again.
 SETTLED = frozenset(
     {Phase.ON_NUMPY, Phase.ON_BODY, Phase.ON_PLAN, Phase.ON_KERNELS, Phase.BELOW_FLOOR}
 )

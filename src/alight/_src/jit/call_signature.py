@@ -10,7 +10,7 @@ from alight._src.base.originals import np
 from alight._src.fp_warnings.errstate import modes_here
 from alight._src.jit.reachability import NdArray, leads_nowhere, overlapping, overlaps_itself
 
-__all__ = ["CallSignature", "describe", "leasable"]
+__all__ = ["CallSignature", "describe", "leasable", "outline"]
 
 _NDARRAY = np.ndarray
 
@@ -49,6 +49,26 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature | N
     shared = work.shared()
     described = structure, shared, modes_here()
     return CallSignature(described, tuple(work.scalars), work.arrays, work.integers, bool(shared))
+
+
+def outline(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what arguments are roughly, as many look that cannot be described: how large arrays,
+    integers and containers are, in powers of two, and what type anything else has."""
+    named = [(name, _outlined(item)) for name, item in kwargs.items()]
+    return (*map(_outlined, args), *named)
+
+
+def _outlined(item: Any) -> Any:
+    kind: Any = type(item)
+    if kind is _NDARRAY:
+        return kind, item.dtype, item.size.bit_length()
+    if kind is int:
+        return kind, item.bit_length()
+    if kind is list or kind is tuple or kind is dict:
+        return kind, len(item).bit_length()
+    if is_among(kind, (bool, str, bytes, type(None))):
+        return kind, item
+    return kind
 
 
 def _address(array: NdArray) -> int:

@@ -15,12 +15,13 @@ from types import FunctionType, MethodType
 from typing import Any, NamedTuple, Never, TypeVar, cast, overload
 from weakref import WeakSet
 
+from alight._core.guard import by_position
 from alight._src.adapt.first_plan import plan_at_once
 from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import truth
 from alight._src.jit.call_phases import SETTLED
-from alight._src.jit.call_signature import describe
+from alight._src.jit.call_signature import describe, outline
 from alight._src.jit.dispatch import Dispatching
 from alight._src.jit.function_states import States
 from alight._src.jit.scope import as_jitted
@@ -109,12 +110,21 @@ class Jitted(Dispatching):
 
     def standing(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Standing:
         """Return which way calls with such arguments take as things stand, and why."""
+        # As calls are: by position, where that can be.
+        positional = by_position(self.__wrapped__, args, kwargs) if kwargs else None
+        if positional is not None:
+            args, kwargs = positional, {}
         described = describe(args, kwargs)
-        if described is None:
-            way, why = "alight", "its arguments have no form that a plan could be kept for"
+        here = current_policy()
+        if described is not None:
+            kind = self._learned().specialization(described, here, self.remove)
         else:
-            kind = self._learned().specialization(described, current_policy(), self.remove)
-            way, why = kind.taken, kind.why
+            found = self._learned().specializations.get((outline(args, kwargs), here.stamp))
+            if found is None:
+                why = "its arguments have no form that a plan could be kept for"
+                return Standing(f"jit {self.__qualname__}", self._place, "alight", why)
+            kind = found
+        way, why = kind.taken, kind.why
         return Standing(f"jit {self.__qualname__}", self._place, way, why)
 
 

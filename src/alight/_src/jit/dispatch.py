@@ -14,7 +14,8 @@ What it does not know comes here:
 | call | answered by |
 |---|---|
 | inside another jitted function | the body, as the outer one runs |
-| arguments that cannot be described; no choice, and NumPy acts at each op | the body on Arrays |
+| no choice, and NumPy acts at each op | the body on Arrays |
+| arguments that cannot be described, such as objects | as all others, by their outline |
 | Arrays among the arguments of a pure body | `HostAdapter`, `ArrayProgram`, or the body traced as
 one |
 | NumPy acts at each op (an errstate that raises) | NumPy, if ours gave no other bits |
@@ -28,7 +29,7 @@ from contextlib import nullcontext
 from time import perf_counter
 from typing import Any
 
-from alight._core import POLICY, keep_only, recording_errstate
+from alight._core import POLICY, ArrayBase, keep_only, recording_errstate
 from alight._core.guard import by_position
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.originals import np
@@ -39,7 +40,7 @@ from alight._src.fp_warnings.filters import collected, told_inside, warnings_sup
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.array_program import key_of
 from alight._src.jit.call_phases import NUMPYS, OPEN, OURS, RACES, SETTLED, Event, Phase, Way
-from alight._src.jit.call_signature import CallSignature, describe
+from alight._src.jit.call_signature import CallSignature, describe, outline
 from alight._src.jit.function_states import EXACT_KINDS, Learned, States
 from alight._src.jit.globals_rewrite import inside
 from alight._src.jit.guard_entries import direct_entry
@@ -62,6 +63,10 @@ from alight._src.run.prepared_step import kernels_at_hand
 from alight.backends import registry
 
 __all__ = ["Dispatching"]
+
+# As if a call that cannot be described were given so many: 4,000 objects of it are looked at, which
+# takes some 4 ms, once for all that look alike.
+_OUTLINED_ELEMENTS = 4_000_000
 
 
 class Dispatching(GuardCache):
@@ -92,9 +97,7 @@ class Dispatching(GuardCache):
         described = describe(args, kwargs)
         here = current_policy()
         if described is None:
-            if not kwargs and not modes_here():
-                return self._on_arrays(args, here)
-            return self._body(args, kwargs, here)
+            return self._on_undescribed(args, kwargs, here)
         if recording_errstate() is not None:
             return self._on_ndarrays(args, kwargs, described, here)
         # NumPy acts at each op
@@ -123,8 +126,24 @@ class Dispatching(GuardCache):
         kind.ran_numpy(perf_counter() - began)
         if len(kind.numpy_seconds) > 1 and kind.phase not in OURS:
             missed = MissedCall(args, kwargs, described, here, learned, kind)
-            self.answer_with_numpy(missed, again=kind.phase not in NUMPYS)
+            settled = kind.phase in SETTLED
+            self.answer_with_numpy(missed, kind.asks_in() if settled else 0.0)
         return result
+
+    def _on_undescribed(self, args: tuple[Any, ...], kwargs: dict[str, Any], here: Policy) -> Any:
+        """Return the result of a call of which some arguments cannot be described."""
+        if any([isinstance(item, ArrayBase) for item in (*args, *kwargs.values())]):
+            if not kwargs and not modes_here():
+                return self._on_arrays(args, here)
+            return self._body(args, kwargs, here)
+        if not here.leaves_choice or recording_errstate() is None:
+            return self._body(args, kwargs, here)
+        learned = self._learned()
+        kind = learned.outlined(
+            *(outline(args, kwargs), here, self.remove),
+            lambda: Reachability((args, kwargs), _OUTLINED_ELEMENTS).leads_to(ArrayBase),
+        )
+        return self._answered(MissedCall(args, kwargs, None, here, learned, kind), None)
 
     def _on_ndarrays(
         self,
@@ -142,13 +161,19 @@ class Dispatching(GuardCache):
         if program is not None and not program.may_wait:
             return self._body(args, kwargs, here, described)
         missed = MissedCall(args, kwargs, described, here, learned, kind)
+        return self._answered(missed, program)
+
+    def _answered(self, missed: MissedCall, program: HostProgram | None) -> Any:
+        """Return the result of a call by the way that its kind takes."""
+        learned, kind = missed.learned, missed.specialization
         before = kind.phase
         answer = learned.answers.get(id(kind))
         if answer is not None:
             self.hear(answer, kind, put_back=before in SETTLED)
         if program is not None and before in RACES:
             self.race_kernels(missed, program)
-        way = kind.way(program, learned.proof.ops, len(described.arrays), _all_there)
+        arrays = 0 if (described := missed.described) is None else len(described.arrays)
+        way = kind.way(program, learned.proof.ops, arrays, _all_there)
         result = _ANSWERS[way](self, missed, program, way)
         if kind.phase in OPEN:
             kind.judge()
@@ -173,7 +198,7 @@ class Dispatching(GuardCache):
             and len(kind.numpy_seconds) > 1
             and (way is not Way.TURNS or kind.puts_off())
         ):
-            self.answer_with_numpy(missed, again=way is not Way.NUMPY)
+            self.answer_with_numpy(missed, kind.asks_in() if way is Way.NUMPY else 0.0)
         return result
 
     def _launch_ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
@@ -182,13 +207,23 @@ class Dispatching(GuardCache):
         return self._ours(missed, program, way)
 
     def _ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
-        if program is None:
-            return self._body(missed.args, missed.kwargs, missed.here, missed.described, missed)
+        described = missed.described
+        if program is None or described is None:
+            return self._body(missed.args, missed.kwargs, missed.here, described, missed)
         try:
-            return program.run(missed.described.arrays)
+            return program.run(described.arrays)
         except NothingWritten as error:
             LOG.fallback(f"jit {self.__qualname__}", f"{error.__cause__!r}", self._place)
             return self._numpy(missed.args, missed.kwargs)
+
+    def _watch_ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
+        began = perf_counter()
+        result = self._ours(missed, program, way)
+        seconds = perf_counter() - began
+        kind = missed.specialization
+        kind.spent_seconds += seconds
+        kind.has_run(seconds)
+        return result
 
     def _time_ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:
         kind = missed.specialization
@@ -199,7 +234,7 @@ class Dispatching(GuardCache):
         result = self._ours(missed, program, way)
         seconds = perf_counter() - began - (FOREGROUND.own_seconds - measuring)
         if cold and kind.programs:
-            FOREGROUND.trace_seconds = min(FOREGROUND.trace_seconds, seconds)
+            FOREGROUND.traced(seconds)
         # A run in which NumPy stood in for a kernel that is still being made is no run of ours yet.
         kind.ran_alight(seconds, cold=cold or stood_in.times != before)
         # Where NumPy is timed beside ours, ours runs whoever is faster: to count that as measuring
@@ -313,7 +348,7 @@ class Dispatching(GuardCache):
         # when no more traces are made: what is raced must be what runs afterwards. And what lies on
         # a device would be NumPy's op by op, for good, from the first time the host has read it.
         away = tracing is not None and tracing.away
-        whole = (proven or away) and here.leaves_choice
+        whole = ((proven and described is not None) or away) and here.leaves_choice
         recording = policy(floor=0) if whole else nullcontext()
         outside = POLICY.get()
         program = None
@@ -349,10 +384,11 @@ class Dispatching(GuardCache):
         there = [] if program is None else kernels_at_hand(program.plan)
         straight = wanted and learned.proof.straight and not kwargs
         idle = straight and not trace.requests and _below_floor(args)
-        scalars = missed.described.scalars
-        kind.traced(trace, scalars, program, there, trace.ours or not whole, planned, idle)
+        scalars = () if described is None else described.scalars
         if trace.given_up:
-            kind.gave_up(perf_counter() - began)
+            kind.gave_up(perf_counter() - began, trace.exact)
+        else:
+            kind.traced(trace, scalars, program, there, trace.ours or not whole, planned, idle)
         return result
 
     # -- what is known ----------------------------------------------------------------------------
@@ -370,7 +406,7 @@ _ANSWERS = {
     Way.NUMPY_FOR_NOW: Dispatching._time_numpy,
     Way.NUMPY_TOLD: Dispatching._time_numpy,
     Way.TURNS: Dispatching._time_numpy,
-    Way.OURS: Dispatching._ours,
+    Way.OURS: Dispatching._watch_ours,
     Way.OURS_TIMED: Dispatching._time_ours,
     Way.LAUNCHED: Dispatching._launch_ours,
 }

@@ -13,7 +13,7 @@ from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import CallSignature
 from alight._src.jit.host_call import HostAdapter
 from alight._src.jit.purity import ABSENT, Proof, declare_pure, prove
-from alight._src.jit.specialization import PROGRAMS, Specialization
+from alight._src.jit.specialization import PROGRAMS, Specialization, pays_at_once
 from alight._src.record.pending import record_floor
 
 __all__ = ["EXACT_KINDS", "Learned", "States"]
@@ -60,6 +60,9 @@ class Learned:
             raced = here.leaves_choice
             least = record_floor() if raced else 0
             small = bool(described.arrays) and all(a.size < least for a in described.arrays)
+            if raced and not small and not (here.devices or here.pick != "model"):
+                elements = max([array.size for array in described.arrays], default=0)
+                small = not (self.proof.pure and pays_at_once(elements, self.proof.ops))
             phase = Phase.WAITING if small else Phase.COLD if raced else Phase.FORCED
             sizes = [array.size.bit_length() for array in described.arrays]
             sizes += [number.bit_length() for number in described.integers]
@@ -72,13 +75,34 @@ class Learned:
                     kind.tries = PROGRAMS  # a program is for exact shapes
             else:
                 kind = Specialization(phase, large)
-            self.specializations[key] = kind
-            if len(self.specializations) > 2 * EXACT_KINDS:
-                _, gone = self.specializations.popitem(last=False)
-                answer = self.answers.pop(id(gone), None)  # a later one may get that id
-                if answer is not None:
-                    drop(answer)
+            self._keep(key, kind, drop)
         return kind
+
+    def outlined(
+        self,
+        outline: tuple[Any, ...],
+        here: Policy,
+        drop: Callable[[Entry], Any],
+        holds_ours: Callable[[], bool],
+    ) -> Specialization:
+        """Return what is known of calls with arguments that look like this, and cannot be
+        described; ``holds_ours`` tells whether Arrays are among what they lead to, which NumPy's
+        way is not for."""
+        key = (outline, here.stamp)
+        kind = self.specializations.get(key)
+        if kind is None:
+            kind = Specialization(Phase.ON_BODY if holds_ours() else Phase.WAITING, key)
+            kind.tries = PROGRAMS  # a program is for exact shapes
+            self._keep(key, kind, drop)
+        return kind
+
+    def _keep(self, key: Any, kind: Specialization, drop: Callable[[Entry], Any]) -> None:
+        self.specializations[key] = kind
+        if len(self.specializations) > 2 * EXACT_KINDS:
+            _, gone = self.specializations.popitem(last=False)
+            answer = self.answers.pop(id(gone), None)  # a later one may get that id
+            if answer is not None:
+                drop(answer)
 
     def all_numpys(self, sizes: Any) -> bool:
         """Tell whether NumPy has every call of arguments so large, whatever their shapes: no more

@@ -15,6 +15,7 @@ from alight._src.adapt.contest import KERNEL_RULES, Contender
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
+from alight._src.base.originals import np
 from alight._src.config.policy import Policy
 from alight._src.jit.call_phases import RACES, Phase
 from alight._src.jit.call_signature import CallSignature
@@ -52,7 +53,7 @@ class MissedCall(NamedTuple):
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    described: CallSignature
+    described: CallSignature | None  # what cannot be described has an outline
     here: Policy
     learned: Learned
     specialization: Specialization
@@ -155,6 +156,7 @@ class GuardCache(CallGuard):
         entry = None
         try:
             if launchable is not None:
+                assert missed.described is not None
                 arrays, lookups = missed.described.arrays, missed.learned.proof.lookups
                 launchable.already_shown.none_raised = FlagSearch(program, lookups).none_raised
                 entry = kernel_entry(launchable, missed.args, arrays, lookups)
@@ -176,6 +178,7 @@ class GuardCache(CallGuard):
         if kind.phase is not Phase.ON_KERNELS:
             calls, seconds = answer.take()
             if calls:
+                kind.has_run(seconds / calls)
                 kind.ran_numpy(seconds / calls, calls)
 
     def put_back(self, entry: Entry | None) -> None:
@@ -192,15 +195,21 @@ class GuardCache(CallGuard):
         learned.answers[id(kind)] = entry
         self.insert(entry)
 
-    def answer_with_numpy(self, missed: MissedCall, again: bool) -> None:
-        """Have the guard call the function itself, if ``again`` until it is time to ask again."""
+    def answer_with_numpy(self, missed: MissedCall, seconds: float) -> None:
+        """Have the guard call the function itself, until that has taken so long or as long as
+        makes it worth to be asked again."""
         if missed.kwargs:
             return
         left = -1
-        if again:
-            left = max(1, int(_ASK_SECONDS / max(missed.specialization.numpy_seconds[0], 1e-9)))
-        wide = missed.learned.all_numpys(missed.specialization.sizes)
-        pattern = call_pattern(missed.args, missed.described.arrays if wide else ())
+        if math.isfinite(seconds):
+            calls = max(seconds, _ASK_SECONDS) / max(missed.specialization.numpy_seconds[0], 1e-9)
+            left = max(1, int(calls))
+        if missed.described is None:
+            wide = [item for item in missed.args if type(item) is np.ndarray]
+        else:
+            numpys = missed.learned.all_numpys(missed.specialization.sizes)
+            wide = missed.described.arrays if numpys else []
+        pattern = call_pattern(missed.args, wide)
         entry = call_entry(self.__wrapped__, pattern, left, missed.learned.proof.lookups)
         self.answer(missed.learned, missed.specialization, entry)
 

@@ -116,6 +116,10 @@ class Reachability:
         low, high = _bounds(array)
         return any(low < end and start < high for start, end in self.buffers)
 
+    def leads_to(self, kind: type) -> bool:
+        """Tell whether objects of a type may be reached."""
+        return not self.whole or any(isinstance(item, kind) for item in self.met.values())
+
     def _buffer(self, item: Any) -> None:
         with ignoring_failures(TypeError, ValueError, BufferError), memoryview(item) as view:
             if not view.readonly and view.nbytes:

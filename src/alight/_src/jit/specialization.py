@@ -11,10 +11,11 @@ from enum import Enum, auto
 from typing import Any
 
 from alight._src.adapt.contest import KERNEL_RULES, PLAN_RULES, Contender, Contest
-from alight._src.adapt.foreground import FOREGROUND
+from alight._src.adapt.foreground import FOREGROUND, SHARE
 from alight._src.base.at_fork import renewed
 from alight._src.base.formatting import readable_seconds
 from alight._src.jit.call_phases import (
+    EXPIRING,
     FORCED,
     NUMPYS,
     OPEN,
@@ -26,10 +27,10 @@ from alight._src.jit.call_phases import (
     next_phase,
 )
 from alight._src.jit.host_program import HostProgram
-from alight._src.jit.trace import Trace
+from alight._src.jit.trace import TRACE_SECONDS, Trace
 from alight._src.plan.plan import UnopenedDevices
 
-__all__ = ["PROGRAMS", "Bits", "KernelRace", "Specialization"]
+__all__ = ["PROGRAMS", "Bits", "KernelRace", "Specialization", "pays_at_once"]
 
 # How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every
 # call would trace at every call; a handful of alternating settings is what real callers have.
@@ -38,17 +39,18 @@ PROGRAMS = 8
 _LOST = 4.0  # so much slower in two runs is slower in all
 _NUMPY, _PLAN, _KERNELS = Contender
 
-# What an op takes: to trace and to plan it, alone and in one kernel (4.1 ms for the first call of
-# 37, planned once); and NumPy on few elements, whose time so says how many there are at most.
-_TRACE_SECONDS, _NUMPY_SECONDS = 2e-4, 7e-7
+# What NumPy takes for an op on few elements, so that its time says how many there are at most.
+_NUMPY_SECONDS = 7e-7
+# NumPy's time for an op from which on it is for the elements and not for the call: then fewer
+# kernels may have a good part of it. Ten times what it takes on few.
+_ELEMENTS_SECONDS = 7e-6
+# What NumPy takes for an element of an operand at least: float64 added in memory that is kept.
+_ELEMENT_SECONDS = 5e-10
 
-# What running a small body on Arrays may take, in NumPy's own time: recording an op takes some 10
-# µs where NumPy takes 0.5 µs on few elements.
-_BODY_FACTOR = 20
-
-# The promise gives any call 60 ms beside three times NumPy's. A third of it goes to find out that a
-# body is none for us; the rest is for what is pending then, to be planned and run.
-GRACE_SECONDS = 0.020
+# The promise gives any call 60 ms beside three times NumPy's. A sixth of it goes to find out that a
+# body is none for us, which is 100 ops that are still to be planned; the rest is for these, to be
+# planned and run.
+GRACE_SECONDS = 0.010
 # What it takes to have one ndarray as an Array for a call, and to give it back: 9.5 to 9.8 µs each
 # for 200 and 2,000 of three elements (EPYC at rest). Doubled by guess: ops on it are to come.
 LEASE_SECONDS = 2e-5
@@ -95,15 +97,35 @@ class Bits(Enum):
 # Ways that ask for no more than the phase.
 _PLAIN = frozenset(Way) - {Way.NUMPY_FOR_NOW, Way.WHEN_MADE, Way.TURNS}
 
+# A call whose time is taken in Python takes so much longer than one that the guard answers (20 to
+# 50 µs; EPYC).
+_TURN_SECONDS = 5e-5
+# Times the quickest lap that no noise of a mean makes: on a loaded machine medians of few runs
+# differ by 15 %, and a process that shares its core with another takes twice as long.
+_DRIFTED = 2.5
+
 _changing = renewed(globals(), "_changing", threading.RLock)
+
+
+def pays_at_once(elements: int, ops: float | None) -> bool:
+    """Tell whether a single call takes NumPy longer than it takes to look at alight's way: one of
+    so many operations, each on so many elements. Of what runs many times only one is sure."""
+    sure = 1.0 if ops is None or math.isinf(ops) else ops
+    return elements * sure * _ELEMENT_SECONDS >= _look_seconds(sure)
+
+
+def _look_seconds(ops: float) -> float:
+    """Return the seconds that a look at so many operations takes: to trace and to plan them."""
+    return FOREGROUND.opening_seconds + max(FOREGROUND.trace_seconds, TRACE_SECONDS * ops)
 
 
 class Specialization:
     """One kind of call of one function: its phase, how long each way took, and its programs."""
 
     __slots__ = (
-        "bits", "contest", "last_seconds", "phase", "programs", "race", "sizes",
-        "spent_seconds", "trial_seconds", "tries", "unopened",
+        "_judged_seconds", "_price_seconds", "_verdict", "_verdicts", "bits", "contest",
+        "last_seconds", "phase", "programs", "race", "room_seconds", "sizes", "spent_seconds",
+        "trial_seconds", "tries", "unopened",
     )  # fmt: skip
 
     def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None) -> None:
@@ -114,6 +136,13 @@ class Specialization:
         self.spent_seconds = 0.0  # all that went into calls of this kind
         self.last_seconds = 0.0
         self.trial_seconds = 0.0  # after which its body was given up
+        self.room_seconds = GRACE_SECONDS  # that its body may take beside NumPy's time
+        # The last verdict, how often it has been the same, what all had taken by then, and what it
+        # takes to look again.
+        self._verdict: Phase | None = None
+        self._verdicts = 0
+        self._judged_seconds = 0.0
+        self._price_seconds = math.inf
         self.unopened: tuple[UnopenedDevices, ...] = ()  # devices that its plans do without
         self.race: KernelRace | None = None  # that its kernels are in
         self.programs: OrderedDict[Any, HostProgram] = OrderedDict()
@@ -123,8 +152,11 @@ class Specialization:
     def came(self, *events: Event) -> None:
         """Note what has happened, one after the other."""
         with _changing:
+            before = self.phase
             for event in events:
                 self.phase = next_phase(self.phase, event)
+            if self.phase in EXPIRING and self.phase is not before:
+                self._judged()
 
     def way(
         self,
@@ -144,10 +176,17 @@ class Specialization:
                 self.gave_up(arrays * LEASE_SECONDS / 2)
                 continue
             way = WAYS[phase]
+            if phase in EXPIRING and self.lasts() <= 0.0:
+                self.contest = Contest((_NUMPY, _PLAN), PLAN_RULES)
+                self.came(Event.PAYS)
+                continue
             if way in _PLAIN:
                 return way
             if way is Way.NUMPY_FOR_NOW:
                 if phase is Phase.WAITING and not self.waits(ops):
+                    self.room_seconds = GRACE_SECONDS + FOREGROUND.opening_seconds
+                    if ops is not None and math.isfinite(ops):  # it ends, and was paid for
+                        self.room_seconds += _look_seconds(ops)
                     again = self.may_take() >= 2 * self.trial_seconds
                     self.came(Event.PAYS if again else Event.GIVEN_UP)
                 elif phase is Phase.NUMPY_LEADS and program is None and self.race is None:
@@ -171,23 +210,61 @@ class Specialization:
         if len(self.numpy_seconds) < PLAN_RULES.least_laps:
             return True
         numpy_seconds = self.numpy_seconds[0]
-        trying = _BODY_FACTOR * numpy_seconds
-        if ops is not None:
-            count = min(ops, numpy_seconds / _NUMPY_SECONDS)
-            trying = max(FOREGROUND.trace_seconds, _TRACE_SECONDS * count)
-        # Once NumPy has taken as long as trying would, waiting on costs no less.
-        return not FOREGROUND.allows(trying) and self.spent_seconds < trying
+        count = min(math.inf if ops is None else ops, numpy_seconds / _NUMPY_SECONDS)
+        endless = ops is None or math.isinf(ops)
+        price = _look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS) if endless else count)
+        if FOREGROUND.allows(price, self.spent_seconds):
+            return False
+        # Where a good part of NumPy's time can be had, waiting on costs as much as looking once
+        # NumPy has taken as long.
+        pays = not endless and numpy_seconds >= _ELEMENTS_SECONDS * count
+        return not (pays and self.spent_seconds >= price and FOREGROUND.grants(price))
+
+    # -- verdicts ---------------------------------------------------------------------------------
+    def _judged(self) -> None:
+        """Note that calls go one way from now on, and what another look would take."""
+        self._verdicts = self._verdicts + 1 if self.phase is self._verdict else 1
+        self._verdict = self.phase
+        self._judged_seconds = self.spent_seconds
+        if self.bits is not Bits.SAME:
+            self._price_seconds = math.inf  # to go back would change bits to and fro
+        elif self.alight_seconds and self.numpy_seconds:
+            slower = max(self.alight_seconds[0], self.numpy_seconds[0])
+            self._price_seconds = PLAN_RULES.laps * (slower + _TURN_SECONDS)
+        else:  # given up; without a trial it would be NumPy's all the same
+            self._price_seconds = 2 * self.trial_seconds or math.inf
+
+    def lasts(self) -> float:
+        """Return for how long these calls may run until their verdict is looked at again: until
+        that is within the share of what they took since, and twice as long each time that the
+        verdict is the same."""
+        lasting = self._price_seconds / SHARE * 2.0 ** (self._verdicts - 1)
+        return self._judged_seconds + lasting - self.spent_seconds
+
+    def asks_in(self) -> float:
+        """Return for how long these calls may run until somebody should see what they take."""
+        return min(self.lasts(), self._price_seconds / SHARE)
+
+    def has_run(self, seconds: float) -> None:
+        """Note what a run took after the verdict. Where that is clearly more than it was, the
+        verdict is as young as the first."""
+        laps = self.numpy_seconds if self.phase in NUMPYS else self.alight_seconds
+        if laps and seconds > _DRIFTED * laps[0]:
+            self._verdicts = 1
 
     def may_take(self) -> float:
         """Return the seconds after which a run of the body on Arrays is given up: none where that
         is the way which calls take."""
         if self.phase in OURS:
             return math.inf
-        return GRACE_SECONDS + (self.numpy_seconds[0] if self.numpy_seconds else 0.0)
+        return self.room_seconds + (self.numpy_seconds[0] if self.numpy_seconds else 0.0)
 
-    def gave_up(self, seconds: float) -> None:
-        """Note that the body was given up after so long."""
+    def gave_up(self, seconds: float, exact: bool = True) -> None:
+        """Note that the body was given up after so long; ``exact``: by then all had NumPy's
+        bits."""
         self.trial_seconds = seconds
+        if not exact:
+            self.bits = Bits.OTHER
         self.came(Event.GIVEN_UP if self.numpy_seconds else Event.GIVEN_UP_FIRST)
 
     def traced(

@@ -1,0 +1,230 @@
+"""What it takes to find out whose way is the faster one is earned first, and every verdict is
+looked at again: told by counts and figures, no clock is read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight._src.adapt import foreground
+from alight._src.adapt.contest import PLAN_RULES
+from alight._src.adapt.foreground import FOREGROUND, SHARE, ForegroundBudget
+from alight._src.jit import dispatch, specialization, trace
+from alight._src.jit.call_phases import Event, Phase, Way
+from alight._src.jit.specialization import GRACE_SECONDS, Bits, Specialization, pays_at_once
+from alight._src.jit.trace import TRACE_SECONDS, Trace
+
+
+@pytest.fixture(autouse=True)
+def spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the process be young and have spent all that it may."""
+    monkeypatch.setattr(FOREGROUND, "spent_seconds", 1e9)
+    monkeypatch.setattr(FOREGROUND, "trace_seconds", 0.005)
+    monkeypatch.setattr(FOREGROUND, "opening_seconds", 0.0)
+
+
+def looks(kind: Specialization, numpy_seconds: float, ops: float | None, calls: int) -> list[int]:
+    """Return at which calls alight's way is tried, where each is given up."""
+    tried = []
+    for call in range(calls):
+        way = kind.way(None, ops, 1, lambda program: True)
+        if way is Way.OURS_TIMED:
+            tried.append(call)
+            seconds = kind.may_take()
+            kind.gave_up(seconds)
+            kind.ran_alight(seconds, cold=True)
+        else:
+            kind.ran_numpy(numpy_seconds)
+    return tried
+
+
+@pytest.mark.parametrize("numpy_seconds", [1e-5, 3e-4, 2e-3, 0.1])
+@pytest.mark.parametrize("ops", [None, math.inf, 4, 300])
+def test_looks_take_their_share_of_what_the_calls_took(
+    numpy_seconds: float, ops: float | None
+) -> None:
+    kind = Specialization(Phase.WAITING)
+    tried = looks(kind, numpy_seconds, ops, 4000)
+    numpys = numpy_seconds * (4000 - len(tried))
+    lost = kind.spent_seconds - numpys - numpy_seconds * len(tried)
+    assert lost <= 2 * SHARE * numpys + 0.060  # the room of the one that it was tried in
+    assert len(tried) <= 2 + math.log2(1 + numpys)
+
+
+def test_a_body_that_loops_is_tried_when_numpy_took_twenty_times_as_long() -> None:
+    kind = Specialization(Phase.WAITING)
+    (first, *_) = looks(kind, 2e-3, None, 1000)
+    assert first * 2e-3 == pytest.approx(GRACE_SECONDS / SHARE, rel=0.02)
+
+
+def test_what_a_young_process_may_spend_is_for_what_promises_to_pay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FOREGROUND, "spent_seconds", FOREGROUND.elapsed_seconds() * SHARE)
+
+    def first(numpy_seconds: float, ops: float | None) -> int:
+        return next(iter(looks(Specialization(Phase.WAITING), numpy_seconds, ops, 300)), 300)
+
+    monkeypatch.setattr(foreground, "_GRACE_SECONDS", math.inf)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
+    assert first(5e-3, 300) == 6  # elements: once NumPy took as long as looking
+    assert first(1e-3, 300) == 300  # calls of few elements
+    assert first(5e-3, None) == 300  # and who knows of how many
+    monkeypatch.setattr(foreground, "_GRACE_SECONDS", 0.0)
+    assert first(5e-3, 300) == 300
+
+
+def test_one_call_is_enough_where_it_takes_longer_than_to_look() -> None:
+    assert pays_at_once(4_000_000, 30) and pays_at_once(1 << 30, None)
+    assert not pays_at_once(600_000, 3) and not pays_at_once(100_000, 40)
+
+
+@pytest.mark.parametrize("body", [lambda x: x * 2 + 1, lambda x: [x * i for i in range(3)]])
+def test_numpy_has_large_calls_too_until_they_paid_for_a_look(
+    body: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
+    taken: list[Any] = []
+    leases = dispatch.Leases
+    monkeypatch.setattr(dispatch, "Leases", lambda: taken.append(1) or leases())
+    x = np.arange(400_000.0)
+    jitted: Any = alight.jit(body)
+    for _ in range(5):
+        jitted(x)
+    (kind,) = jitted._specializations.values()
+    assert kind.phase is Phase.WAITING and len(kind.numpy_seconds) >= 2
+    assert not taken
+
+
+def sums(x: Any) -> Any:
+    kept = []
+    for i in range(1, 500):
+        kept.append((x * i).sum())
+    return kept
+
+
+def test_what_runs_many_times_is_known_within_some_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However quick the machine: what is pending would take too long to be planned."""
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
+    monkeypatch.setattr(Specialization, "may_take", lambda kind: GRACE_SECONDS)
+    monkeypatch.setattr(trace, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(dispatch, "perf_counter", lambda: 0.0)
+    recorded: list[int] = []
+    look = Trace.recorded
+
+    def counted(own: Trace) -> None:
+        look(own)
+        if own.given_up:
+            recorded.append(trace.floor.count)
+
+    monkeypatch.setattr(Trace, "recorded", counted)
+    x = np.arange(5000.0)
+    jitted: Any = alight.jit(sums)
+    for _ in range(20):
+        assert jitted(x) == sums(x)
+    assert len(recorded) and recorded[0] <= GRACE_SECONDS / TRACE_SECONDS + 32
+    (kind,) = jitted._specializations.values()
+    assert kind.phase in (Phase.WAITING, Phase.ON_NUMPY)
+
+
+def judged(winner: Event, bits: Bits = Bits.SAME) -> Specialization:
+    """Return a kind of call that was raced."""
+    kind = Specialization(Phase.PLANS_RACE)
+    kind.bits = bits
+    for _ in range(PLAN_RULES.laps):
+        kind.ran_numpy(1e-3 if winner is Event.NUMPY_WON else 2e-3)
+        kind.ran_alight(1.5e-3, cold=False)
+    kind.judge()
+    return kind
+
+
+@pytest.mark.parametrize("winner", [Event.NUMPY_WON, Event.PLAN_WON])
+def test_a_verdict_is_looked_at_again(winner: Event) -> None:
+    kind = judged(winner)
+    verdict = kind.phase
+    lasted = []
+    for _ in range(4):
+        lasted.append(kind.lasts())
+        kind.spent_seconds += lasted[-1] - 1e-6
+        assert kind.way(None, None, 1, lambda program: True) in (Way.NUMPY, Way.OURS)
+        kind.spent_seconds += 2e-6
+        kind.way(None, None, 1, lambda program: True)
+        assert kind.phase is Phase.PLANS_RACE and not kind.numpy_seconds
+        for _ in range(PLAN_RULES.laps):
+            kind.ran_numpy(1e-3 if winner is Event.NUMPY_WON else 2e-3)
+            kind.ran_alight(1.5e-3, cold=False)
+        kind.judge()
+        assert kind.phase is verdict
+    slower = 1.5e-3 if winner is Event.NUMPY_WON else 2e-3
+    assert lasted[0] >= PLAN_RULES.laps * slower / SHARE
+    assert lasted == pytest.approx([lasted[0] * 2**n for n in range(4)])
+
+
+def test_a_verdict_that_was_wrong_is_turned_round() -> None:
+    kind = judged(Event.NUMPY_WON)
+    assert kind.phase is Phase.ON_NUMPY
+    kind.spent_seconds += kind.lasts() + 1e-6
+    kind.way(None, None, 1, lambda program: True)
+    for _ in range(PLAN_RULES.laps):
+        kind.ran_numpy(2e-3)
+        kind.ran_alight(0.5e-3, cold=False)
+    kind.judge()
+    assert kind.phase is Phase.ON_PLAN
+
+
+def test_figures_that_drift_make_a_verdict_young_again() -> None:
+    kind = judged(Event.NUMPY_WON)
+    first = kind.lasts()
+    for _ in range(3):
+        kind.spent_seconds += kind.lasts() + 1e-6
+        kind.way(None, None, 1, lambda program: True)
+        for _ in range(PLAN_RULES.laps):
+            kind.ran_numpy(1e-3)
+            kind.ran_alight(1.5e-3, cold=False)
+        kind.judge()
+    assert kind.lasts() == pytest.approx(8 * first) and kind.asks_in() == pytest.approx(first)
+    kind.has_run(1.2e-3)
+    assert kind.lasts() == pytest.approx(8 * first)
+    kind.has_run(9e-3)
+    assert kind.lasts() == pytest.approx(first)
+
+
+@pytest.mark.parametrize("bits", [Bits.OTHER, Bits.PASSING])
+def test_no_verdict_changes_bits_to_and_fro(bits: Bits) -> None:
+    kind = judged(Event.NUMPY_WON, bits)
+    assert kind.phase is Phase.ON_NUMPY and kind.lasts() == kind.asks_in() == math.inf
+
+
+def test_the_guard_asks_when_a_verdict_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(specialization, "FOREGROUND", ForegroundBudget())
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
+    ran = Specialization.ran_alight
+    monkeypatch.setattr(Specialization, "ran_alight", lambda self, _, cold: ran(self, 1e-3, cold))
+    monkeypatch.setattr(
+        Specialization, "ran_numpy", lambda self, _, runs=1: _ran_numpy(self, 1e-4, runs)
+    )
+    bodies: list[Any] = []
+    noted: list[int] = []
+
+    def body(x: Any) -> Any:
+        noted.append(1)  # impure
+        return x * 2 + 1
+
+    run = dispatch.Dispatching._body
+    monkeypatch.setattr(
+        dispatch.Dispatching, "_body", lambda *given: bodies.append(len(noted)) or run(*given)
+    )
+    x = np.arange(10.0)
+    jitted: Any = alight.jit(body)
+    for _ in range(5000):
+        jitted(x)
+    assert len(noted) == 5000
+    # 3 ms of ours are due after 20 times as long of NumPy's, and then twice as long each time.
+    assert 2 * PLAN_RULES.laps <= len(bodies) <= 5 * PLAN_RULES.laps + 1
+
+
+_ran_numpy = Specialization.ran_numpy
