@@ -72,11 +72,12 @@ typedef struct Storage {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *weakrefs, *storage, *window;
+    /* ``made``: the ndarray or the scalar that NumPy made, of whose storage nobody has asked yet; then there is none. */
+    PyObject *weakrefs, *storage, *window, *made;
     /* NumPy's own generators take what they are given as out= for an ndarray without a look: where
        that has its flags these have none, and NumPy refuses it as not contiguous and not writeable
        (it wrote to wherever the bytes beside an Array led). */
-    char no_flags[offsetof(PyArrayObject_fields, flags) + sizeof(int) - sizeof(PyObject) - 3 * sizeof(PyObject *)];
+    char no_flags[offsetof(PyArrayObject_fields, flags) + sizeof(int) - sizeof(PyObject) - 4 * sizeof(PyObject *)];
 } Array;
 
 typedef struct {
@@ -205,6 +206,7 @@ bool is_native(PyArray_Descr *dtype);
 bool is_several(PyObject *made);
 PyObject *taken_over(PyObject *made, npy_intp least);
 PyObject *scalar_adopted(PyObject *scalar);
+Value *fresh_value(PyObject *array);
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right);
 PyObject *once_unary(unaryfunc run, PyObject *array);
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
@@ -227,6 +229,8 @@ extern long long live_arrays;
 /* array.c */
 PyObject *array_new(PyTypeObject *type, Value *value);
 PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window);
+PyObject *array_made_of(PyTypeObject *type, PyObject *made);
+void array_store(Array *self);
 bool array_ready(void);
 
 /* operators.c */
@@ -243,9 +247,25 @@ static inline bool is_pending(Value *value) { return value->op != NULL && value-
 static inline bool is_ours(PyObject *object) { return (PyObject *)Py_TYPE(object) == hooks->array; }
 static inline bool is_scalar(PyObject *object) { return PyArray_CheckAnyScalarExact(object) && PyArray_CheckScalar(object); }
 
+/* Return, borrowed, the storage of an array; NULL without an error where there is none. */
+static inline PyObject *storage_of(Array *array)
+{
+    if (array->storage == NULL && array->made != NULL) {
+        array_store(array);
+    }
+    return array->storage;
+}
+
+/* Return, borrowed, what NumPy made where an array is that alone. */
+static inline PyObject *made_of(PyObject *object)
+{
+    Array *array = (Array *)object;
+    return is_ours(object) && array->storage == NULL ? array->made : NULL;
+}
+
 static inline Layout *window_of(Array *array)
 {
-    if (array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType) || array->window == NULL) {
+    if (storage_of(array) == NULL || !Py_IS_TYPE(array->storage, &StorageType) || array->window == NULL) {
         return NULL;
     }
     Value *value = (Value *)((Storage *)array->storage)->value;

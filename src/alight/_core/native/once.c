@@ -62,6 +62,10 @@ static bool overlaps_itself(Layout *layout)
 
 static PyObject *bytes_of(Array *array, npy_intp least, bool write)
 {
+    PyObject *made = write ? NULL : made_of((PyObject *)array);
+    if (made != NULL && PyArray_CheckExact(made)) {
+        return PyArray_SIZE((PyArrayObject *)made) < least ? Py_NewRef(made) : NULL;
+    }
     Layout *layout = window_of(array);
     Storage *storage = (Storage *)array->storage;
     if (layout == NULL || layout->size >= least || !is_value(storage->value)) {
@@ -149,7 +153,7 @@ bool is_native(PyArray_Descr *dtype)
 }
 
 /* Return a value that takes over a fresh ndarray: dense, with memory of its own. */
-static Value *value_over(PyObject *array)
+Value *fresh_value(PyObject *array)
 {
     PyObject *layout = layout_of(NULL, array), *errstate = NULL;
     Value *value = NULL;
@@ -171,7 +175,7 @@ bool is_fresh(PyObject *object)
 {
     PyArrayObject *array = (PyArrayObject *)object;
     return PyArray_CheckExact(object) && PyArray_BASE(array) == NULL
-        && strides_are_dense(PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array), PyArray_ITEMSIZE(array));
+        && ((PyArray_IS_C_CONTIGUOUS(array) && PyArray_SIZE(array) > 0) || strides_are_dense(PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array), PyArray_ITEMSIZE(array)));
 }
 
 PyObject *take_over(PyObject *module, PyObject *array)
@@ -179,29 +183,21 @@ PyObject *take_over(PyObject *module, PyObject *array)
     if (!is_fresh(array)) {
         Py_RETURN_NONE;
     }
-    return (PyObject *)value_over(array);
+    return (PyObject *)fresh_value(array);
 }
 
 /* Return a fresh ndarray as an array of ours; consumes it. */
-static PyObject *adopted(PyObject *array)
-{
-    Value *value = value_over(array);
-    PyObject *result = value == NULL ? NULL : array_new((PyTypeObject *)hooks->array, value);
-    Py_XDECREF(value);
-    Py_DECREF(array);
-    return result;
-}
+static PyObject *adopted(PyObject *array) { return array_made_of((PyTypeObject *)hooks->array, array); }
 
 /* Return a NumPy scalar as an array of ours; consumes it. NULL without an error: its dtype is not alight's. */
 PyObject *scalar_adopted(PyObject *scalar)
 {
-    PyObject *array = PyArray_FromScalar(scalar, NULL);
-    Py_DECREF(scalar);
-    if (array == NULL || !is_native(PyArray_DESCR((PyArrayObject *)array))) {
-        Py_XDECREF(array);
+    bool number = PyArray_IsScalar(scalar, Bool) || (PyArray_IsScalar(scalar, Number) && !PyArray_IsScalar(scalar, Timedelta));
+    if (!number || PyArray_IsScalar(scalar, LongDouble) || PyArray_IsScalar(scalar, CLongDouble)) {
+        Py_DECREF(scalar);
         return NULL;
     }
-    return adopted(array);
+    return array_made_of((PyTypeObject *)hooks->array, scalar);
 }
 
 PyObject *fresh_array(PyObject *module, PyObject *made)

@@ -23,7 +23,7 @@ PyObject *operators_by_name;
 static inline Value *whole_value(PyObject *object)
 {
     Array *array = (Array *)object;
-    if (array->window != Py_None || array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType)) {
+    if (array->window != Py_None || storage_of(array) == NULL || !Py_IS_TYPE(array->storage, &StorageType)) {
         return NULL;
     }
     Value *value = (Value *)((Storage *)array->storage)->value;

@@ -94,7 +94,7 @@ PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject 
     PyObject *layout = layout_of(NULL, window);
     PyObject *view = layout == NULL ? NULL
                                     : view_new(layout, offset + (outer == NULL ? 0 : outer->offset), outer == NULL || outer->writeable);
-    PyObject *result = view == NULL ? NULL : array_over(type, self->storage, view);
+    PyObject *result = view == NULL ? NULL : array_over(type, storage_of(self), view);
     Py_XDECREF(view);
     Py_XDECREF(layout);
     return result;
