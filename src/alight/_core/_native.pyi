@@ -396,6 +396,7 @@ def Public(
     change: Callable[..., Any] | None = None,
     operands: int = 1,
     pace: bytes | None = None,
+    ask: Callable[..., Any] | None = None,
 ) -> Any:
     """Return a function or method as programs have it: what it raises is shown to ``erred`` on its
     way out, and goes on with the traceback that it has then.
@@ -403,7 +404,8 @@ def Public(
     The core calls ``once``, NumPy's own, where all is at hand and small: it reads arrays in the
     first ``operands`` of its arguments, and writes into none. Or ``view``, which makes a view of
     its first argument, where that lies in C order; or ``change``, which changes its first one.
-    ``pace``, a row of `Floor.paces`, says what is small to ``once``.
+    ``pace``, a row of `Floor.paces`, says what is small to ``once``. Or ``ask``, which reads its
+    first argument, whatever its size, and gives what is no array; a type: where that is a number.
     """
 
 class Namespace(ModuleType):

@@ -216,6 +216,7 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace,
 PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *once_gather(PyObject *array, PyObject *key);
 int once_scatter(PyObject *array, PyObject *key, PyObject *item);
+PyObject *once_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
 PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
 PyObject *once_getitem(PyObject *array, PyObject *key);
 int once_setitem(PyObject *array, PyObject *key, PyObject *item);

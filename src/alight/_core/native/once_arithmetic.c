@@ -1,9 +1,13 @@
 /* Operators at once on small arrays, as once.c says; and whether whole numbers without axes may overflow. */
 #include "core.h"
 
-/* Tell whether an operand is a whole number of ours without axes. */
+/* Tell whether an operand is a whole number of ours without axes. NumPy's own scalars warn themselves. */
 static bool is_whole_number(PyObject *item)
 {
+    PyObject *made = made_of(item);
+    if (made != NULL) {
+        return PyArray_CheckExact(made) && PyArray_NDIM((PyArrayObject *)made) == 0 && PyTypeNum_ISINTEGER(PyArray_TYPE((PyArrayObject *)made));
+    }
     Layout *layout = is_ours(item) ? window_of((Array *)item) : NULL;
     return layout != NULL && layout->ndim == 0 && PyTypeNum_ISINTEGER(((PyArray_Descr *)layout->dtype)->type_num);
 }
@@ -55,16 +59,24 @@ static bool cannot_overflow(PyObject *const *both)
     return values[0] < limit && values[1] < limit && (natural ? values[1] >= 0 && values[0] >= values[1] : values[0] > -limit && values[1] > -limit);
 }
 
+/* Return an operand as NumPy takes it, a scalar that it made as that. */
+static PyObject *number(PyObject *item, npy_intp least)
+{
+    PyObject *made = made_of(item);
+    return made != NULL && !PyArray_CheckExact(made) && least > 1 ? Py_NewRef(made) : operand(item, least);
+}
+
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
 {
     Py_ssize_t least;
     if (!may_do(&least)) {
         return NULL;
     }
-    npy_intp most = run == PyNumber_MatrixMultiply ? paced_product(left, right, least) : least;
-    PyObject *both[2] = {operand(left, most), NULL};
-    both[1] = both[0] == NULL ? NULL : operand(right, most);
-    bool small = both[1] != NULL && !outgrow(both, 2, most, run == PyNumber_MatrixMultiply)
+    bool product = run == PyNumber_MatrixMultiply;
+    npy_intp most = product ? paced_product(left, right, least) : least;
+    PyObject *both[2] = {product ? operand(left, most) : number(left, most), NULL};
+    both[1] = both[0] == NULL ? NULL : product ? operand(right, most) : number(right, most);
+    bool small = both[1] != NULL && !outgrow(both, 2, most, product)
         && (!may_overflow(run, left, right) || cannot_overflow(both));
     PyObject *result = small ? taken_over(run(both[0], both[1]), least) : NULL;
     Py_XDECREF(both[0]);
@@ -78,7 +90,7 @@ PyObject *once_unary(unaryfunc run, PyObject *array)
     if (!may_do(&least)) {
         return NULL;
     }
-    PyObject *one = operand(array, least), *zero = NULL;
+    PyObject *one = number(array, least), *zero = NULL;
     bool small = one != NULL;
     if (small && (run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array)) {
         zero = PyLong_FromLong(0);
