@@ -22,7 +22,9 @@ static npy_intp paced(PyObject *pace, Layout *layout, npy_intp least, double sha
    is what its user wants. */
 static Layout *beyond(PyObject *array, npy_intp least)
 {
-    Layout *layout = least == floors->automatic && is_ours(array) ? window_of((Array *)array) : NULL;
+    PyObject *made = made_of(array);
+    bool small = made != NULL && (!PyArray_CheckExact(made) || PyArray_SIZE((PyArrayObject *)made) < least);
+    Layout *layout = least == floors->automatic && !small && is_ours(array) ? window_of((Array *)array) : NULL;
     return layout != NULL && layout->size >= least && layout->dense ? layout : NULL;
 }
 
