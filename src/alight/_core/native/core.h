@@ -26,7 +26,7 @@ typedef struct Layout {
     PyObject *ndim_object, *size_object, *itemsize_object, *nbytes_object;
     PyObject *c_contiguous_object, *dense_object, *ordinary_object;
     npy_intp ndim, size, itemsize, nbytes;
-    bool dense, interned;
+    bool dense, interned, kept;
     Py_hash_t hash;
     struct Layout *next;  /* in its bucket of the table of layouts */
     npy_intp numbers[];   /* the shape, then the strides */
@@ -114,6 +114,8 @@ PyObject *layout_find(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp *sha
 bool strides_are_dense(Py_ssize_t ndim, const npy_intp *shape, const npy_intp *strides, npy_intp itemsize);
 PyObject *make_layout(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *layout_of(PyObject *module, PyObject *array);
+PyObject *layout_probe(Layout *self, void *closure);
+void layout_keep(PyObject *layout);
 PyObject *native(PyObject *module, PyObject *dtype);
 
 /* value.c */

@@ -157,6 +157,9 @@ Value *fresh_value(PyObject *array)
 {
     PyObject *layout = layout_of(NULL, array), *errstate = NULL;
     Value *value = NULL;
+    if (layout != NULL) {
+        layout_keep(layout);
+    }
     if (layout != NULL && PyContextVar_Get(numpy_errstate, NULL, &errstate) == 0) {
         value = value_new(Py_None, Py_NewRef(empty_tuple), layout, errstate);
         PyObject *data = value == NULL ? NULL : data_of(layout, array);

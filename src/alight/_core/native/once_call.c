@@ -415,7 +415,7 @@ PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
         plain[i] = args[i];
     }
     Py_INCREF(layout);
-    PyArrayObject *probe = (PyArrayObject *)PyObject_GetAttrString((PyObject *)layout, "probe");
+    PyArrayObject *probe = (PyArrayObject *)layout_probe(layout, NULL);
     plain[0] = (PyObject *)probe;
     PyArrayObject *made = probe == NULL ? NULL : (PyArrayObject *)PyObject_Vectorcall(function, plain, nargs, NULL);
     if (made == NULL && probe != NULL && !is_interrupt()) {
