@@ -354,6 +354,10 @@ def fresh_array(made: Any) -> Any:
     """Return an array of ours that takes over a fresh ndarray or a NumPy scalar; None where
     wrapping takes more."""
 
+def exported(array: ArrayBase) -> Any:
+    """Return an ndarray that shares an array's memory; NotImplemented where that takes more than a
+    look."""
+
 def at_hand(array: ArrayBase) -> np.ndarray[Any, Any] | None:
     """Return an ndarray over an array's bytes where the host has them and nobody follows reads,
     else None."""
@@ -397,6 +401,7 @@ def Public(
     operands: int = 1,
     pace: bytes | None = None,
     ask: Callable[..., Any] | None = None,
+    first: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Return a function or method as programs have it: what it raises is shown to ``erred`` on its
     way out, and goes on with the traceback that it has then.
@@ -406,6 +411,7 @@ def Public(
     its first argument, where that lies in C order; or ``change``, which changes its first one.
     ``pace``, a row of `Floor.paces`, says what is small to ``once``. Or ``ask``, which reads its
     first argument, whatever its size, and gives what is no array; a type: where that is a number.
+    ``first`` is called with an array that is the only argument, and may give NotImplemented.
     """
 
 class Namespace(ModuleType):

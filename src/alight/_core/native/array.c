@@ -265,7 +265,11 @@ static PyObject *array_class(PyObject *self, void *closure)
 static int array_buffer(PyObject *self, Py_buffer *view, int flags)
 {
     view->obj = NULL;
-    PyObject *memory = PyObject_CallMethod(self, "_for_buffer", NULL);
+    PyObject *memory = export_at_hand((Array *)self);
+    if (memory == NULL) {
+        PyErr_Clear();
+        memory = PyObject_CallMethod(self, "_for_buffer", NULL);
+    }
     if (memory == NULL) {
         owe_interrupts();
         return -1;

@@ -225,6 +225,8 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item);
 PyObject *take_over(PyObject *module, PyObject *array);
 PyObject *fresh_array(PyObject *module, PyObject *made);
 PyObject *at_hand(PyObject *module, PyObject *array);
+PyObject *export_at_hand(Array *array);
+PyObject *exported(PyObject *module, PyObject *array);
 
 /* border.c */
 extern long long live_arrays;

@@ -269,6 +269,44 @@ PyObject *taken_over(PyObject *made, npy_intp least)
     return result;
 }
 
+/* Return an ndarray that shares the memory of an array, as `export` (storage_io) does, where that lies on the host
+   and nobody but the array needs what is there; NULL where not, without an error unless memory is out. */
+PyObject *export_at_hand(Array *array)
+{
+    Storage *storage = floors->traced ? NULL : (Storage *)storage_of(array);
+    Layout *layout = window_of(array);
+    if (storage == NULL || layout == NULL || layout->size == 0 || storage->lease != Py_None || !may_write(storage)
+        || (array->window != Py_None && !((View *)array->window)->writeable)) {
+        return NULL;
+    }
+    Value *value = (Value *)storage->value;
+    Data *data = is_pending(value) ? NULL : (Data *)value->data;
+    if (!is_data((PyObject *)data) || data->foreign || data->remote != Py_None || data->writing
+        || (!data->shared && (Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1))) {
+        return NULL;
+    }
+    PyObject *found = bytes_of(array, NPY_MAX_INTP, false);
+    if (found == NULL || !PyArray_ISWRITEABLE((PyArrayObject *)found)) {
+        Py_XDECREF(found);
+        return NULL;
+    }
+    data->shared = true;
+    if (found == data->array) {
+        Py_SETREF(found, PyArray_View((PyArrayObject *)found, NULL, NULL));
+        data->shared = true; /* whoever looked before it was there has taken it back */
+    }
+    return found;
+}
+
+PyObject *exported(PyObject *module, PyObject *array)
+{
+    if (!expect_type(array, &ArrayType, "array")) {
+        return NULL;
+    }
+    PyObject *found = export_at_hand((Array *)array);
+    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_NotImplemented);
+}
+
 PyObject *at_hand(PyObject *module, PyObject *array)
 {
     if (!expect_type(array, &ArrayType, "array")) {

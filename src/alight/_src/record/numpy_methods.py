@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
+from alight._core import exported
 from alight._src.base import package
 from alight._src.base.originals import np
 from alight._src.record import storage_io
@@ -102,6 +103,8 @@ def _public(method: Any, name: str) -> Any:
         return public(method, view=theirs)
     if name in _CHANGES:
         return public(method, change=theirs)
+    if name in ("to_numpy", "__array__"):
+        return public(method, first=exported)
     if name in _ASKS:
         return public(method, ask=_ASKS[name])
     once = theirs if name in _AT_ONCE else None
