@@ -202,6 +202,7 @@ bool may_do(Py_ssize_t *least);
 PyObject *bytes_at_hand(Array *array, npy_intp least);
 PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn);
 PyObject *operand(PyObject *item, npy_intp least);
+PyObject *operand_as_made(PyObject *item, npy_intp least);
 bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, bool product);
 bool is_fresh(PyObject *object);
 bool is_native(PyArray_Descr *dtype);

@@ -144,6 +144,13 @@ PyObject *operand(PyObject *item, npy_intp least)
     return plain ? Py_NewRef(item) : NULL;
 }
 
+/* The same, of a scalar that NumPy made that scalar: where NumPy takes either. */
+PyObject *operand_as_made(PyObject *item, npy_intp least)
+{
+    PyObject *made = made_of(item);
+    return made != NULL && !PyArray_CheckExact(made) && least > 1 ? Py_NewRef(made) : operand(item, least);
+}
+
 /* The dtypes that alight computes with. */
 bool is_native(PyArray_Descr *dtype)
 {

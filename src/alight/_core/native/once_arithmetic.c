@@ -59,13 +59,6 @@ static bool cannot_overflow(PyObject *const *both)
     return values[0] < limit && values[1] < limit && (natural ? values[1] >= 0 && values[0] >= values[1] : values[0] > -limit && values[1] > -limit);
 }
 
-/* Return an operand as NumPy takes it, a scalar that it made as that. */
-static PyObject *number(PyObject *item, npy_intp least)
-{
-    PyObject *made = made_of(item);
-    return made != NULL && !PyArray_CheckExact(made) && least > 1 ? Py_NewRef(made) : operand(item, least);
-}
-
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
 {
     Py_ssize_t least;
@@ -74,8 +67,8 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
     }
     bool product = run == PyNumber_MatrixMultiply;
     npy_intp most = product ? paced_product(left, right, least) : least;
-    PyObject *both[2] = {product ? operand(left, most) : number(left, most), NULL};
-    both[1] = both[0] == NULL ? NULL : product ? operand(right, most) : number(right, most);
+    PyObject *both[2] = {product ? operand(left, most) : operand_as_made(left, most), NULL};
+    both[1] = both[0] == NULL ? NULL : product ? operand(right, most) : operand_as_made(right, most);
     bool small = both[1] != NULL && !outgrow(both, 2, most, product)
         && (!may_overflow(run, left, right) || cannot_overflow(both));
     PyObject *result = small ? taken_over(run(both[0], both[1]), least) : NULL;
@@ -90,7 +83,7 @@ PyObject *once_unary(unaryfunc run, PyObject *array)
     if (!may_do(&least)) {
         return NULL;
     }
-    PyObject *one = number(array, least), *zero = NULL;
+    PyObject *one = operand_as_made(array, least), *zero = NULL;
     bool small = one != NULL;
     if (small && (run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array)) {
         zero = PyLong_FromLong(0);
@@ -121,7 +114,7 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     bool quick = run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
     npy_intp most = quick ? paced_in_place(array, other, least) : least;
     Storage *turn = NULL;
-    PyObject *item = operand(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &turn);
+    PyObject *item = operand_as_made(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &turn);
     bool small = target != NULL && (!may_overflow(run, array, array) || stays_in_place(target, item));
     PyObject *result = small ? run(target, item) : NULL;
     end_turn(turn);

@@ -132,7 +132,7 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item)
         return PyErr_Occurred() ? -1 : 0;
     }
     Storage *turn = NULL;
-    PyObject *target = NULL, *value = operand(item, least);
+    PyObject *target = NULL, *value = operand_as_made(item, least);
     if (value != NULL) {
         target = bytes_to_write(self, NPY_MAX_INTP, &turn);
     }
