@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import os
 import pickle
+import sys
 import threading
 import weakref
 from typing import Any
@@ -16,6 +18,9 @@ import alight
 from alight._core import floor
 
 pytestmark = pytest.mark.usefixtures("small_is_small")
+
+
+PACKAGE = os.path.dirname(alight.__file__) + os.sep
 
 
 def ours(n: int = 8) -> Any:
@@ -189,3 +194,30 @@ def test_more_views_than_are_kept_can_be_made() -> None:
         views = [x[i:] for i in range(4000)]
         assert [len(view) for view in views[::500]] == [5000 - i for i in range(0, 4000, 500)]
         assert float(views[-1][0]) == 3999.0, turn
+
+
+BRIEF = (
+    *("float(x[2])", "int(x.sum())", "bool(x.max() > 10)", "x.min().item()", "x.tolist()"),
+    *("np.asarray(x)", "np.asarray(x[2:5])", "x.to_numpy()", "(x * x).sum().to_numpy()"),
+    *("x.max() * x", "x[1] + x[2] > 3", "x[2:5] @ x[2:5] - x[0]", "-x.sum() / x[3]"),
+    *("x.__setitem__(1, x[2])", "x.__setitem__(slice(1, 3), x[2:4])", "x.__iadd__(x.max())"),
+)
+
+
+@pytest.mark.parametrize("text", BRIEF)
+def test_small_work_runs_no_python_of_alights(text: str) -> None:
+    space = {"x": ours() + 1, "np": np}
+    code = compile(text, __file__, "eval")
+    eval(code, space)
+    ran: list[str] = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+            ran.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        eval(code, space)
+    finally:
+        sys.setprofile(None)
+    assert ran == []
