@@ -287,7 +287,8 @@ class Floor:
     ``scalars``: `alight run`, where small results are plain ndarrays and NumPy scalars. ``traced``:
     how many calls are followed in what they read (`jit`). ``kept``: while all work waits, the
     elements from which on a new array is alight's; else 0. ``paces``: by name, how many elements
-    of it NumPy does in the time of one of an addition, a double for each of its type numbers.
+    of it NumPy does in the time of one of an addition, a double for each of its type numbers:
+    of whole arrays, and along an axis.
     """
 
     record_floor: int
