@@ -11,7 +11,7 @@ import pytest
 
 import alight
 from alight._core import floor
-from alight._src.adapt.record_floor import PACES
+from alight._src.adapt.record_floor import PACES, ROW_PACES
 
 FLOOR = 1_000
 N = 1_600  # beyond the floor of additions, and not of what is twice as quick
@@ -50,7 +50,8 @@ AT_ONCE = (
     *("m.trace()", "np.trace(m)", "np.linalg.norm(x)"),
     *("x.dot(y)", "x @ y", "np.dot(x, y)", "np.inner(x, y)", "np.vdot(x, y)", "np.matmul(x, y)"),
     *("m @ r", "r @ m", "m.dot(r)", "np.dot(r, m)"),
-    *("w.max(axis=0)", "w.max(1)", "w.max(axis=1, keepdims=True)", "np.max(w, axis=0)"),
+    *("w.sum(axis=0)", "w.mean(axis=0, keepdims=True)", "np.sum(w, 1)", "w.max(axis=0)"),
+    *("w.max(1)", "w.max(axis=1, keepdims=True)", "np.max(w, axis=0)"),
 )
 RECORDED = (
     *("x + y", "x.sum(dtype='f4')", "x.std()", "x.cumsum()", "x.prod()", "m.max(axis=1)"),
@@ -128,6 +129,8 @@ def test_paces_are_those_of_types() -> None:
         row = np.frombuffer(floor.paces[name])
         for chars, pace in paces.items():
             assert {row[np.dtype(char).num] for char in chars} == {pace}
+        for chars, pace in ROW_PACES.get(name, {}).items():
+            assert {row[len(row) // 2 + np.dtype(char).num] for char in chars} == {pace}
     assert set(np.frombuffer(floor.paces["trace"])) == {1.0, math.inf}
 
 

@@ -290,7 +290,8 @@ class Floor:
     ``scalars``: `alight run`, where small results are plain ndarrays and NumPy scalars. ``traced``:
     how many calls are followed in what they read (`jit`). ``kept``: while all work waits, the
     elements from which on a new array is alight's; else 0. ``paces``: by name, how many elements
-    of it NumPy does in the time of one of an addition, a double for each of its type numbers.
+    of it NumPy does in the time of one of an addition, a double for each of its type numbers:
+    of whole arrays, and along an axis.
     """
 
     record_floor: int
@@ -357,6 +358,10 @@ def fresh_array(made: Any) -> Any:
     """Return an array of ours that takes over a fresh ndarray or a NumPy scalar; None where
     wrapping takes more."""
 
+def exported(array: ArrayBase) -> Any:
+    """Return an ndarray that shares an array's memory; NotImplemented where that takes more than a
+    look."""
+
 def at_hand(array: ArrayBase) -> np.ndarray[Any, Any] | None:
     """Return an ndarray over an array's bytes where the host has them and nobody follows reads,
     else None."""
@@ -399,6 +404,8 @@ def Public(
     change: Callable[..., Any] | None = None,
     operands: int = 1,
     pace: bytes | None = None,
+    ask: Callable[..., Any] | None = None,
+    first: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Return a function or method as programs have it: what it raises is shown to ``erred`` on its
     way out, and goes on with the traceback that it has then.
@@ -406,7 +413,9 @@ def Public(
     The core calls ``once``, NumPy's own, where all is at hand and small: it reads arrays in the
     first ``operands`` of its arguments, and writes into none. Or ``view``, which makes a view of
     its first argument, where that lies in C order; or ``change``, which changes its first one.
-    ``pace``, a row of `Floor.paces`, says what is small to ``once``.
+    ``pace``, a row of `Floor.paces`, says what is small to ``once``. Or ``ask``, which reads its
+    first argument, whatever its size, and gives what is no array; a type: where that is a number.
+    ``first`` is called with an array that is the only argument, and may give NotImplemented.
     """
 
 class Namespace(ModuleType):

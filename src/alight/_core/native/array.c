@@ -12,6 +12,39 @@ PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window)
     return (PyObject *)self;
 }
 
+/* Return an array of what NumPy made: a fresh ndarray, or a scalar; consumes it. */
+PyObject *array_made_of(PyTypeObject *type, PyObject *made)
+{
+    Array *self = (Array *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        Py_DECREF(made);
+        return NULL;
+    }
+    live_arrays++;
+    self->window = Py_NewRef(Py_None);
+    self->made = made;
+    return (PyObject *)self;
+}
+
+/* Give an array that NumPy made a storage. Where memory is out it has none, and no error is set. */
+void array_store(Array *self)
+{
+    PyObject *type, *error, *trace, *made = Py_NewRef(self->made);
+    PyErr_Fetch(&type, &error, &trace);
+    PyObject *array = PyArray_CheckExact(made) ? Py_NewRef(made) : PyArray_FromScalar(made, NULL);
+    Value *value = array == NULL ? NULL : fresh_value(array);
+    PyObject *storage = value == NULL ? NULL : storage_new(value);
+    if (storage != NULL && self->storage == NULL) { /* the collector may have run code that asked, too */
+        self->storage = Py_NewRef(storage);
+        Py_CLEAR(self->made);
+    }
+    Py_XDECREF(storage);
+    Py_XDECREF((PyObject *)value);
+    Py_XDECREF(array);
+    Py_DECREF(made);
+    PyErr_Restore(type, error, trace);
+}
+
 PyObject *array_new(PyTypeObject *type, Value *value)
 {
     PyObject *storage = storage_new(value);
@@ -111,6 +144,7 @@ static int array_traverse(Array *self, visitproc visit, void *arg)
 {
     Py_VISIT(self->storage);
     Py_VISIT(self->window);
+    Py_VISIT(self->made);
     return 0;
 }
 
@@ -118,6 +152,7 @@ static int array_clear(Array *self)
 {
     Py_CLEAR(self->storage);
     Py_CLEAR(self->window);
+    Py_CLEAR(self->made);
     return 0;
 }
 
@@ -230,7 +265,11 @@ static PyObject *array_class(PyObject *self, void *closure)
 static int array_buffer(PyObject *self, Py_buffer *view, int flags)
 {
     view->obj = NULL;
-    PyObject *memory = PyObject_CallMethod(self, "_for_buffer", NULL);
+    PyObject *memory = export_at_hand((Array *)self);
+    if (memory == NULL) {
+        PyErr_Clear();
+        memory = PyObject_CallMethod(self, "_for_buffer", NULL);
+    }
     if (memory == NULL) {
         owe_interrupts();
         return -1;
@@ -273,12 +312,6 @@ static PyBufferProcs array_buffer_procs = {
     .bf_releasebuffer = array_buffer_released,
 };
 
-static PyMemberDef array_members[] = {
-    MEMBER(Array, storage),
-    MEMBER(Array, window),
-    {NULL},
-};
-
 static PyMethodDef array_methods[] = {
     {"__array_ufunc__", (PyCFunction)(void (*)(void))array_ufunc, METH_FASTCALL | METH_KEYWORDS,
      "Return what a ufunc's method gives for arrays."},
@@ -287,7 +320,36 @@ static PyMethodDef array_methods[] = {
     {NULL},
 };
 
+static PyObject *array_get(Array *self, void *name)
+{
+    storage_of(self);
+    PyObject *found = strcmp(name, "storage") == 0 ? self->storage : self->window;
+    if (found == NULL) {
+        PyErr_SetString(PyExc_AttributeError, name);
+    }
+    return Py_XNewRef(found);
+}
+
+static int array_set(Array *self, PyObject *given, void *name)
+{
+    storage_of(self);
+    bool stored = strcmp(name, "storage") == 0;
+    if (given == NULL && (stored ? self->storage : self->window) == NULL) {
+        PyErr_SetString(PyExc_AttributeError, name);
+        return -1;
+    }
+    if (stored) {
+        Py_CLEAR(self->made);
+        Py_XSETREF(self->storage, Py_XNewRef(given));
+    } else {
+        Py_XSETREF(self->window, Py_XNewRef(given));
+    }
+    return 0;
+}
+
 static PyGetSetDef array_properties[] = {
+    {"storage", (getter)array_get, (setter)array_set, "The memory that the array is a view of.", "storage"},
+    {"window", (getter)array_get, (setter)array_set, "The view; None: the whole of it.", "window"},
     {"__class__", array_class, NULL,
      "Return the class this array shows to its asker: isinstance looks here after the type itself.", NULL},
     {NULL},
@@ -309,7 +371,6 @@ PyTypeObject ArrayType = {
     .tp_as_sequence = &array_sequence,
     .tp_richcompare = array_compare,
     .tp_hash = PyObject_HashNotImplemented,
-    .tp_members = array_members,
     .tp_methods = array_methods,
     .tp_getset = array_properties,
 };

@@ -26,7 +26,7 @@ typedef struct Layout {
     PyObject *ndim_object, *size_object, *itemsize_object, *nbytes_object;
     PyObject *c_contiguous_object, *dense_object, *ordinary_object;
     npy_intp ndim, size, itemsize, nbytes;
-    bool dense, interned;
+    bool dense, interned, kept;
     Py_hash_t hash;
     struct Layout *next;  /* in its bucket of the table of layouts */
     npy_intp numbers[];   /* the shape, then the strides */
@@ -72,11 +72,12 @@ typedef struct Storage {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *weakrefs, *storage, *window;
+    /* ``made``: the ndarray or the scalar that NumPy made, of whose storage nobody has asked yet; then there is none. */
+    PyObject *weakrefs, *storage, *window, *made;
     /* NumPy's own generators take what they are given as out= for an ndarray without a look: where
        that has its flags these have none, and NumPy refuses it as not contiguous and not writeable
        (it wrote to wherever the bytes beside an Array led). */
-    char no_flags[offsetof(PyArrayObject_fields, flags) + sizeof(int) - sizeof(PyObject) - 3 * sizeof(PyObject *)];
+    char no_flags[offsetof(PyArrayObject_fields, flags) + sizeof(int) - sizeof(PyObject) - 4 * sizeof(PyObject *)];
 } Array;
 
 typedef struct {
@@ -113,6 +114,8 @@ PyObject *layout_find(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp *sha
 bool strides_are_dense(Py_ssize_t ndim, const npy_intp *shape, const npy_intp *strides, npy_intp itemsize);
 PyObject *make_layout(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *layout_of(PyObject *module, PyObject *array);
+PyObject *layout_probe(Layout *self, void *closure);
+void layout_keep(PyObject *layout);
 PyObject *native(PyObject *module, PyObject *dtype);
 
 /* value.c */
@@ -199,12 +202,14 @@ bool may_do(Py_ssize_t *least);
 PyObject *bytes_at_hand(Array *array, npy_intp least);
 PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn);
 PyObject *operand(PyObject *item, npy_intp least);
+PyObject *operand_as_made(PyObject *item, npy_intp least);
 bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, bool product);
 bool is_fresh(PyObject *object);
 bool is_native(PyArray_Descr *dtype);
 bool is_several(PyObject *made);
 PyObject *taken_over(PyObject *made, npy_intp least);
 PyObject *scalar_adopted(PyObject *scalar);
+Value *fresh_value(PyObject *array);
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right);
 PyObject *once_unary(unaryfunc run, PyObject *array);
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
@@ -214,12 +219,15 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace,
 PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *once_gather(PyObject *array, PyObject *key);
 int once_scatter(PyObject *array, PyObject *key, PyObject *item);
+PyObject *once_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
 PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
 PyObject *once_getitem(PyObject *array, PyObject *key);
 int once_setitem(PyObject *array, PyObject *key, PyObject *item);
 PyObject *take_over(PyObject *module, PyObject *array);
 PyObject *fresh_array(PyObject *module, PyObject *made);
 PyObject *at_hand(PyObject *module, PyObject *array);
+PyObject *export_at_hand(Array *array);
+PyObject *exported(PyObject *module, PyObject *array);
 
 /* border.c */
 extern long long live_arrays;
@@ -227,6 +235,8 @@ extern long long live_arrays;
 /* array.c */
 PyObject *array_new(PyTypeObject *type, Value *value);
 PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window);
+PyObject *array_made_of(PyTypeObject *type, PyObject *made);
+void array_store(Array *self);
 bool array_ready(void);
 
 /* operators.c */
@@ -243,9 +253,25 @@ static inline bool is_pending(Value *value) { return value->op != NULL && value-
 static inline bool is_ours(PyObject *object) { return (PyObject *)Py_TYPE(object) == hooks->array; }
 static inline bool is_scalar(PyObject *object) { return PyArray_CheckAnyScalarExact(object) && PyArray_CheckScalar(object); }
 
+/* Return, borrowed, the storage of an array; NULL without an error where there is none. */
+static inline PyObject *storage_of(Array *array)
+{
+    if (array->storage == NULL && array->made != NULL) {
+        array_store(array);
+    }
+    return array->storage;
+}
+
+/* Return, borrowed, what NumPy made where an array is that alone. */
+static inline PyObject *made_of(PyObject *object)
+{
+    Array *array = (Array *)object;
+    return is_ours(object) && array->storage == NULL ? array->made : NULL;
+}
+
 static inline Layout *window_of(Array *array)
 {
-    if (array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType) || array->window == NULL) {
+    if (storage_of(array) == NULL || !Py_IS_TYPE(array->storage, &StorageType) || array->window == NULL) {
         return NULL;
     }
     Value *value = (Value *)((Storage *)array->storage)->value;

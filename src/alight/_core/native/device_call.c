@@ -73,7 +73,7 @@ static bool lies_there(DeviceCall *self, PyObject *item, PyObject *layout, PyObj
 {
     if (!PyObject_TypeCheck(item, &ArrayType)) return false;
     Array *array = (Array *)item;
-    if (array->window != Py_None || array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType)) return false;
+    if (array->window != Py_None || storage_of(array) == NULL || !Py_IS_TYPE(array->storage, &StorageType)) return false;
     PyObject *value = ((Storage *)array->storage)->value;
     if (!is_value(value) || ((Value *)value)->layout != layout || ((Value *)value)->offset != 0) return false;
     PyObject *data = ((Value *)value)->data;
@@ -130,7 +130,7 @@ static bool is_others(const DeviceCall *self, PyObject *const *args)
         if (!PyObject_TypeCheck(args[i], &ArrayType)) continue;
         Array *array = (Array *)args[i];
         if (array->window != Py_None) return true;
-        if (array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType)) continue;
+        if (storage_of(array) == NULL || !Py_IS_TYPE(array->storage, &StorageType)) continue;
         PyObject *value = ((Storage *)array->storage)->value;
         PyObject *layout = PyTuple_CheckExact(like) ? PyTuple_GET_ITEM(like, 0) : like;
         if (is_value(value) && ((Value *)value)->layout != layout) return true;

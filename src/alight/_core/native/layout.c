@@ -129,7 +129,7 @@ static Layout *layout_new(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp 
     self->itemsize = itemsize;
     self->nbytes = nbytes;
     self->dense = c_contiguous || strides_are_dense(ndim, shape, strides, itemsize);
-    self->interned = false;
+    self->interned = self->kept = false;
     self->hash = 0;
     self->next = NULL;
     self->dtype = Py_NewRef((PyObject *)dtype);
@@ -277,6 +277,26 @@ PyObject *layout_find(PyArray_Descr *dtype, Py_ssize_t ndim, const npy_intp *sha
     return (PyObject *)layout;
 }
 
+/* The layouts that views had last, which loops over views ask for again: making one takes longer than making a
+   view. A thousand views that a list holds are not too many; they take some hundred bytes each. */
+enum { KEPT = 2048 };
+static PyObject *kept[KEPT];
+static size_t kept_next;
+
+void layout_keep(PyObject *layout)
+{
+    if (((Layout *)layout)->kept || !is_native((PyArray_Descr *)((Layout *)layout)->dtype)) {
+        return;
+    }
+    PyObject **place = &kept[kept_next++ % KEPT], *before = *place;
+    ((Layout *)layout)->kept = true;
+    *place = Py_NewRef(layout);
+    if (before != NULL) {
+        ((Layout *)before)->kept = false;
+        Py_DECREF(before);
+    }
+}
+
 static bool numbers_of(PyObject *tuple, const char *what, Py_ssize_t n, npy_intp *numbers)
 {
     if (!PyTuple_Check(tuple)) {
@@ -384,7 +404,7 @@ bool layouts_ready(void)
     return make_probe != NULL;
 }
 
-static PyObject *layout_probe(Layout *self, void *closure)
+PyObject *layout_probe(Layout *self, void *closure)
 {
     if (self->probe == NULL) {
         PyObject *probe = PyObject_CallFunctionObjArgs(make_probe, self->dtype, self->shape, self->strides, NULL);

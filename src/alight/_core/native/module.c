@@ -24,6 +24,8 @@ static PyMethodDef functions[] = {
      "Return a value that takes over a fresh dense ndarray with memory of its own; None for others."},
     {"fresh_array", fresh_array, METH_O,
      "Return an array of ours that takes over a fresh ndarray or a NumPy scalar; None where wrapping takes more."},
+    {"exported", exported, METH_O,
+     "Return an ndarray that shares an array's memory; NotImplemented where that takes more than a look."},
     {"at_hand", at_hand, METH_O,
      "Return an ndarray over an array's bytes where the host has them and nobody follows reads, else None."},
     {"view_of", (PyCFunction)(void (*)(void))view_of, METH_FASTCALL | METH_KEYWORDS,

@@ -62,6 +62,10 @@ static bool overlaps_itself(Layout *layout)
 
 static PyObject *bytes_of(Array *array, npy_intp least, bool write)
 {
+    PyObject *made = write ? NULL : made_of((PyObject *)array);
+    if (made != NULL && PyArray_CheckExact(made)) {
+        return PyArray_SIZE((PyArrayObject *)made) < least ? Py_NewRef(made) : NULL;
+    }
     Layout *layout = window_of(array);
     Storage *storage = (Storage *)array->storage;
     if (layout == NULL || layout->size >= least || !is_value(storage->value)) {
@@ -140,6 +144,13 @@ PyObject *operand(PyObject *item, npy_intp least)
     return plain ? Py_NewRef(item) : NULL;
 }
 
+/* The same, of a scalar that NumPy made that scalar: where NumPy takes either. */
+PyObject *operand_as_made(PyObject *item, npy_intp least)
+{
+    PyObject *made = made_of(item);
+    return made != NULL && !PyArray_CheckExact(made) && least > 1 ? Py_NewRef(made) : operand(item, least);
+}
+
 /* The dtypes that alight computes with. */
 bool is_native(PyArray_Descr *dtype)
 {
@@ -149,10 +160,13 @@ bool is_native(PyArray_Descr *dtype)
 }
 
 /* Return a value that takes over a fresh ndarray: dense, with memory of its own. */
-static Value *value_over(PyObject *array)
+Value *fresh_value(PyObject *array)
 {
     PyObject *layout = layout_of(NULL, array), *errstate = NULL;
     Value *value = NULL;
+    if (layout != NULL) {
+        layout_keep(layout);
+    }
     if (layout != NULL && PyContextVar_Get(numpy_errstate, NULL, &errstate) == 0) {
         value = value_new(Py_None, Py_NewRef(empty_tuple), layout, errstate);
         PyObject *data = value == NULL ? NULL : data_of(layout, array);
@@ -171,7 +185,7 @@ bool is_fresh(PyObject *object)
 {
     PyArrayObject *array = (PyArrayObject *)object;
     return PyArray_CheckExact(object) && PyArray_BASE(array) == NULL
-        && strides_are_dense(PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array), PyArray_ITEMSIZE(array));
+        && ((PyArray_IS_C_CONTIGUOUS(array) && PyArray_SIZE(array) > 0) || strides_are_dense(PyArray_NDIM(array), PyArray_DIMS(array), PyArray_STRIDES(array), PyArray_ITEMSIZE(array)));
 }
 
 PyObject *take_over(PyObject *module, PyObject *array)
@@ -179,29 +193,21 @@ PyObject *take_over(PyObject *module, PyObject *array)
     if (!is_fresh(array)) {
         Py_RETURN_NONE;
     }
-    return (PyObject *)value_over(array);
+    return (PyObject *)fresh_value(array);
 }
 
 /* Return a fresh ndarray as an array of ours; consumes it. */
-static PyObject *adopted(PyObject *array)
-{
-    Value *value = value_over(array);
-    PyObject *result = value == NULL ? NULL : array_new((PyTypeObject *)hooks->array, value);
-    Py_XDECREF(value);
-    Py_DECREF(array);
-    return result;
-}
+static PyObject *adopted(PyObject *array) { return array_made_of((PyTypeObject *)hooks->array, array); }
 
 /* Return a NumPy scalar as an array of ours; consumes it. NULL without an error: its dtype is not alight's. */
 PyObject *scalar_adopted(PyObject *scalar)
 {
-    PyObject *array = PyArray_FromScalar(scalar, NULL);
-    Py_DECREF(scalar);
-    if (array == NULL || !is_native(PyArray_DESCR((PyArrayObject *)array))) {
-        Py_XDECREF(array);
+    bool number = PyArray_IsScalar(scalar, Bool) || (PyArray_IsScalar(scalar, Number) && !PyArray_IsScalar(scalar, Timedelta));
+    if (!number || PyArray_IsScalar(scalar, LongDouble) || PyArray_IsScalar(scalar, CLongDouble)) {
+        Py_DECREF(scalar);
         return NULL;
     }
-    return adopted(array);
+    return array_made_of((PyTypeObject *)hooks->array, scalar);
 }
 
 PyObject *fresh_array(PyObject *module, PyObject *made)
@@ -268,6 +274,44 @@ PyObject *taken_over(PyObject *made, npy_intp least)
     Py_XDECREF(hook);
     Py_DECREF(made);
     return result;
+}
+
+/* Return an ndarray that shares the memory of an array, as `export` (storage_io) does, where that lies on the host
+   and nobody but the array needs what is there; NULL where not, without an error unless memory is out. */
+PyObject *export_at_hand(Array *array)
+{
+    Storage *storage = floors->traced ? NULL : (Storage *)storage_of(array);
+    Layout *layout = window_of(array);
+    if (storage == NULL || layout == NULL || layout->size == 0 || storage->lease != Py_None || !may_write(storage)
+        || (array->window != Py_None && !((View *)array->window)->writeable)) {
+        return NULL;
+    }
+    Value *value = (Value *)storage->value;
+    Data *data = is_pending(value) ? NULL : (Data *)value->data;
+    if (!is_data((PyObject *)data) || data->foreign || data->remote != Py_None || data->writing
+        || (!data->shared && (Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1))) {
+        return NULL;
+    }
+    PyObject *found = bytes_of(array, NPY_MAX_INTP, false);
+    if (found == NULL || !PyArray_ISWRITEABLE((PyArrayObject *)found)) {
+        Py_XDECREF(found);
+        return NULL;
+    }
+    data->shared = true;
+    if (found == data->array) {
+        Py_SETREF(found, PyArray_View((PyArrayObject *)found, NULL, NULL));
+        data->shared = true; /* whoever looked before it was there has taken it back */
+    }
+    return found;
+}
+
+PyObject *exported(PyObject *module, PyObject *array)
+{
+    if (!expect_type(array, &ArrayType, "array")) {
+        return NULL;
+    }
+    PyObject *found = export_at_hand((Array *)array);
+    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_NotImplemented);
 }
 
 PyObject *at_hand(PyObject *module, PyObject *array)

@@ -1,9 +1,13 @@
 /* Operators at once on small arrays, as once.c says; and whether whole numbers without axes may overflow. */
 #include "core.h"
 
-/* Tell whether an operand is a whole number of ours without axes. */
+/* Tell whether an operand is a whole number of ours without axes. NumPy's own scalars warn themselves. */
 static bool is_whole_number(PyObject *item)
 {
+    PyObject *made = made_of(item);
+    if (made != NULL) {
+        return PyArray_CheckExact(made) && PyArray_NDIM((PyArrayObject *)made) == 0 && PyTypeNum_ISINTEGER(PyArray_TYPE((PyArrayObject *)made));
+    }
     Layout *layout = is_ours(item) ? window_of((Array *)item) : NULL;
     return layout != NULL && layout->ndim == 0 && PyTypeNum_ISINTEGER(((PyArray_Descr *)layout->dtype)->type_num);
 }
@@ -61,10 +65,11 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
     if (!may_do(&least)) {
         return NULL;
     }
-    npy_intp most = run == PyNumber_MatrixMultiply ? paced_product(left, right, least) : least;
-    PyObject *both[2] = {operand(left, most), NULL};
-    both[1] = both[0] == NULL ? NULL : operand(right, most);
-    bool small = both[1] != NULL && !outgrow(both, 2, most, run == PyNumber_MatrixMultiply)
+    bool product = run == PyNumber_MatrixMultiply;
+    npy_intp most = product ? paced_product(left, right, least) : least;
+    PyObject *both[2] = {product ? operand(left, most) : operand_as_made(left, most), NULL};
+    both[1] = both[0] == NULL ? NULL : product ? operand(right, most) : operand_as_made(right, most);
+    bool small = both[1] != NULL && !outgrow(both, 2, most, product)
         && (!may_overflow(run, left, right) || cannot_overflow(both));
     PyObject *result = small ? taken_over(run(both[0], both[1]), least) : NULL;
     Py_XDECREF(both[0]);
@@ -78,7 +83,7 @@ PyObject *once_unary(unaryfunc run, PyObject *array)
     if (!may_do(&least)) {
         return NULL;
     }
-    PyObject *one = operand(array, least), *zero = NULL;
+    PyObject *one = operand_as_made(array, least), *zero = NULL;
     bool small = one != NULL;
     if (small && (run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array)) {
         zero = PyLong_FromLong(0);
@@ -109,7 +114,7 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     bool quick = run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
     npy_intp most = quick ? paced_in_place(array, other, least) : least;
     Storage *turn = NULL;
-    PyObject *item = operand(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &turn);
+    PyObject *item = operand_as_made(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &turn);
     bool small = target != NULL && (!may_overflow(run, array, array) || stays_in_place(target, item));
     PyObject *result = small ? run(target, item) : NULL;
     end_turn(turn);

@@ -370,6 +370,35 @@ PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t narg
     return result;
 }
 
+/* Return what a function gives of an array, args[0], that it reads, as it is: Python's number of one, and items. */
+PyObject *once_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *plain[MOST], *result = NULL, *made = nargs > 0 ? made_of(args[0]) : NULL;
+    bool of_number = PyType_Check(function);
+    if (nargs < 1 || nargs > MOST || !is_ours(args[0]) || (of_number && nargs > 1) || (floors->traced && !outright())) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 1; i < nargs; i++) {
+        npy_intp left = MOST;
+        if (!is_plain(args[i], &left, 0)) {
+            return NULL;
+        }
+        plain[i] = args[i];
+    }
+    plain[0] = of_number && made != NULL && !PyArray_CheckExact(made) ? Py_NewRef(made) : bytes_at_hand((Array *)args[0], NPY_MAX_INTP);
+    bool axes = plain[0] != NULL && of_number && PyArray_CheckExact(plain[0]) && PyArray_NDIM((PyArrayObject *)plain[0]) > 0;
+    bool imaginary = plain[0] != NULL && of_number && (PyArray_IsScalar(plain[0], ComplexFloating) ||
+        (PyArray_CheckExact(plain[0]) && PyArray_ISCOMPLEX((PyArrayObject *)plain[0])));
+    if (plain[0] != NULL && !axes && !imaginary) { /* of those NumPy warns, or they are refused */
+        result = PyObject_Vectorcall(function, plain, nargs, NULL);
+        if (result == NULL && !is_interrupt()) {
+            PyErr_Clear(); /* ours meets it again, and words it */
+        }
+    }
+    Py_XDECREF(plain[0]);
+    return result;
+}
+
 /* Return the view that a function of NumPy's makes of an array, args[0], which it copies where it is not in C order. */
 PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -386,7 +415,7 @@ PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
         plain[i] = args[i];
     }
     Py_INCREF(layout);
-    PyArrayObject *probe = (PyArrayObject *)PyObject_GetAttrString((PyObject *)layout, "probe");
+    PyArrayObject *probe = (PyArrayObject *)layout_probe(layout, NULL);
     plain[0] = (PyObject *)probe;
     PyArrayObject *made = probe == NULL ? NULL : (PyArrayObject *)PyObject_Vectorcall(function, plain, nargs, NULL);
     if (made == NULL && probe != NULL && !is_interrupt()) {

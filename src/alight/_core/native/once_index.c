@@ -63,7 +63,7 @@ static PyObject *picked(PyObject *array, PyObject *key, int kind)
 
 static PyObject *view_at(Array *self, Layout *parent, PyObject *key, int kind)
 {
-    PyObject *probe = PyObject_GetAttrString((PyObject *)parent, "probe");
+    PyObject *probe = layout_probe(parent, NULL);
     PyObject *window = probe == NULL ? NULL : picked(probe, key, kind);
     PyObject *result = window == NULL ? NULL : view_over((PyTypeObject *)hooks->array, self, window, probe);
     Py_XDECREF(window);
@@ -135,7 +135,7 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item)
         return PyErr_Occurred() ? -1 : 0;
     }
     Storage *turn = NULL;
-    PyObject *target = NULL, *value = operand(item, least);
+    PyObject *target = NULL, *value = operand_as_made(item, least);
     if (value != NULL) {
         target = bytes_to_write(self, NPY_MAX_INTP, &turn);
     }

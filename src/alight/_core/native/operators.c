@@ -23,7 +23,7 @@ PyObject *operators_by_name;
 static inline Value *whole_value(PyObject *object)
 {
     Array *array = (Array *)object;
-    if (array->window != Py_None || array->storage == NULL || !Py_IS_TYPE(array->storage, &StorageType)) {
+    if (array->window != Py_None || storage_of(array) == NULL || !Py_IS_TYPE(array->storage, &StorageType)) {
         return NULL;
     }
     Value *value = (Value *)((Storage *)array->storage)->value;
@@ -225,6 +225,11 @@ static PyObject *binary(int index, PyObject *left, PyObject *right)
 {
     Operator *operator = &operators[index];
     PyObject *result = NULL;
+    /* What NumPy has just made is mostly small; who asks for its storage makes one. */
+    bool fresh = made_of(left) != NULL || made_of(right) != NULL;
+    if (fresh && ((result = once_binary(numpy_binary[index], left, right)) != NULL || PyErr_Occurred())) {
+        return result;
+    }
     if (Py_TYPE(left) == Py_TYPE(right)) {
         result = record_same(operator, Py_TYPE(left), whole_value(left), whole_value(right));
     } else if (is_weak(right)) {
@@ -232,8 +237,8 @@ static PyObject *binary(int index, PyObject *left, PyObject *right)
     } else if (is_weak(left)) {
         result = record_weak(operator, left, right, right);
     }
-    if (result != NULL || PyErr_Occurred() || (result = once_binary(numpy_binary[index], left, right)) != NULL
-        || PyErr_Occurred()) {
+    if (result != NULL || PyErr_Occurred()
+        || (!fresh && ((result = once_binary(numpy_binary[index], left, right)) != NULL || PyErr_Occurred()))) {
         return result;
     }
     return ask_array_hook(hooks->binary, operator->op == NULL ? operator_names[index] : "binary", operator->op, left, right);
@@ -242,9 +247,14 @@ static PyObject *binary(int index, PyObject *left, PyObject *right)
 static PyObject *unary(int index, PyObject *array)
 {
     Operator *operator = &operators[index];
-    PyObject *result = record_unary(operator, Py_TYPE(array), whole_value(array));
-    if (result != NULL || PyErr_Occurred() || (result = once_unary(numpy_unary[index - NEGATIVE], array)) != NULL
-        || PyErr_Occurred()) {
+    PyObject *result = NULL;
+    bool fresh = made_of(array) != NULL;
+    if (fresh && ((result = once_unary(numpy_unary[index - NEGATIVE], array)) != NULL || PyErr_Occurred())) {
+        return result;
+    }
+    result = record_unary(operator, Py_TYPE(array), whole_value(array));
+    if (result != NULL || PyErr_Occurred()
+        || (!fresh && ((result = once_unary(numpy_unary[index - NEGATIVE], array)) != NULL || PyErr_Occurred()))) {
         return result;
     }
     return ask_array_hook(hooks->unary, operator->op == NULL ? operator_names[index] : "unary", operator->op, array, NULL);

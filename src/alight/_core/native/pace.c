@@ -6,15 +6,16 @@
 /* Of rows shorter than this the number costs NumPy as much as the elements. */
 enum { LONG_ROW = 64 };
 
-/* Return the elements below which a layout's work is NumPy's, of which it does ``pace`` times as much as of additions. */
-static npy_intp paced(PyObject *pace, Layout *layout, npy_intp least, double share)
+/* Return the elements below which a layout's work is NumPy's, of which it does ``pace`` times as much as of additions:
+   doubles, one for each type, of whole arrays, and then those along an axis. */
+static npy_intp paced(PyObject *pace, Layout *layout, npy_intp least, bool axis)
 {
-    int number = ((PyArray_Descr *)layout->dtype)->type_num;
-    Py_ssize_t known = pace != NULL && PyBytes_CheckExact(pace) ? PyBytes_GET_SIZE(pace) / (Py_ssize_t)sizeof(double) : 0;
+    Py_ssize_t number = ((PyArray_Descr *)layout->dtype)->type_num;
+    Py_ssize_t known = pace != NULL && PyBytes_CheckExact(pace) ? PyBytes_GET_SIZE(pace) / (2 * (Py_ssize_t)sizeof(double)) : 0;
     if (number < 0 || number >= known) {
         return least;
     }
-    double elements = share * ((const double *)PyBytes_AS_STRING(pace))[number] * (double)least;
+    double elements = ((const double *)PyBytes_AS_STRING(pace))[number + (axis ? known : 0)] * (double)least;
     return elements <= (double)least ? least : elements >= (double)NPY_MAX_INTP ? NPY_MAX_INTP : (npy_intp)elements;
 }
 
@@ -22,7 +23,9 @@ static npy_intp paced(PyObject *pace, Layout *layout, npy_intp least, double sha
    is what its user wants. */
 static Layout *beyond(PyObject *array, npy_intp least)
 {
-    Layout *layout = least == floors->automatic && is_ours(array) ? window_of((Array *)array) : NULL;
+    PyObject *made = made_of(array);
+    bool small = made != NULL && (!PyArray_CheckExact(made) || PyArray_SIZE((PyArrayObject *)made) < least);
+    Layout *layout = least == floors->automatic && !small && is_ours(array) ? window_of((Array *)array) : NULL;
     return layout != NULL && layout->size >= least && layout->dense ? layout : NULL;
 }
 
@@ -33,7 +36,7 @@ npy_intp paced_reduction(PyObject *pace, PyObject *array, Py_ssize_t more, npy_i
     if (layout == NULL) {
         return least;
     }
-    npy_intp whole = paced(pace, layout, least, 1.0);
+    npy_intp whole = paced(pace, layout, least, false);
     if (whole == NPY_MAX_INTP) { /* it reads a diagonal */
         return layout->ndim == 2 && more == 0 ? whole : least;
     }
@@ -41,7 +44,7 @@ npy_intp paced_reduction(PyObject *pace, PyObject *array, Py_ssize_t more, npy_i
         return whole;
     }
     bool rows = more < PY_SSIZE_T_MAX && layout->c_contiguous_object == Py_True && layout->ndim > 0 && layout->numbers[layout->ndim - 1] >= LONG_ROW;
-    return rows ? paced(pace, layout, least, 0.5) : least;
+    return rows ? paced(pace, layout, least, true) : least;
 }
 
 /* Return what is known by a name of the table, or NULL. */
@@ -70,7 +73,7 @@ npy_intp paced_product(PyObject *left, PyObject *right, npy_intp least)
         return least;
     }
     bool vector = (layout->ndim <= 2 && beside->ndim == 1) || (layout->ndim == 1 && beside->ndim == 2);
-    return vector ? paced(pace_of("dot"), layout, least, 1.0) : least;
+    return vector ? paced(pace_of("dot"), layout, least, false) : least;
 }
 
 /* The same of an operation in place on an array, with a number or with an array of its dtype. */
@@ -81,9 +84,9 @@ npy_intp paced_in_place(PyObject *array, PyObject *other, npy_intp least)
         return least;
     }
     if (PyFloat_CheckExact(other) || PyLong_CheckExact(other)) {
-        return paced(pace_of("in place, a number"), layout, least, 1.0);
+        return paced(pace_of("in place, a number"), layout, least, false);
     }
-    return is_dense_of(other, layout->dtype, &beside) ? paced(pace_of("in place"), layout, least, 1.0) : least;
+    return is_dense_of(other, layout->dtype, &beside) ? paced(pace_of("in place"), layout, least, false) : least;
 }
 
 /* Return the elements below which a reduction of an array, by its name, is NumPy's under this floor. */

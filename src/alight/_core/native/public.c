@@ -7,7 +7,9 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *weakrefs, *dict, *function, *erred;
     PyObject *pace; /* how much of it NumPy does in the time of an addition (pace.c) */
-    PyObject *once, *view, *change; /* NumPy's own: called of small arrays, giving the view that a call is, and in place */
+    /* NumPy's own: called of small arrays, giving the view that a call is, and in place; or what only reads one */
+    PyObject *once, *view, *change, *ask;
+    PyObject *first; /* given an array alone, it may give NotImplemented */
     Py_ssize_t operands;   /* how many of its first arguments ``once`` reads as arrays */
 } Public;
 
@@ -37,7 +39,7 @@ static PyObject *show_error(PyObject *erred)
 static PyObject *public_run(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Public *self = (Public *)object;
-    if (self->once != Py_None || self->view != Py_None || self->change != Py_None) {
+    if (self->once != Py_None || self->view != Py_None || self->change != Py_None || self->ask != Py_None) {
         Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
         PyObject *found = NULL;
         if (self->once != Py_None) {
@@ -45,7 +47,7 @@ static PyObject *public_run(PyObject *object, PyObject *const *args, size_t narg
         } else if (self->change != Py_None) {
             found = once_change(self->change, args, nargs, kwnames);
         } else if (kwnames == NULL) {
-            found = once_view(self->view, args, nargs);
+            found = self->ask != Py_None ? once_ask(self->ask, args, nargs) : once_view(self->view, args, nargs);
         }
         if (found != NULL) {
             return found;
@@ -54,14 +56,22 @@ static PyObject *public_run(PyObject *object, PyObject *const *args, size_t narg
             return show_error(self->erred);
         }
     }
-    PyObject *result = PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+    PyObject *result = Py_NotImplemented;
+    if (self->first != Py_None && kwnames == NULL && PyVectorcall_NARGS(nargsf) == 1) {
+        result = PyObject_CallOneArg(self->first, args[0]);
+    } else {
+        Py_INCREF(result);
+    }
+    if (result == Py_NotImplemented) {
+        Py_SETREF(result, PyObject_Vectorcall(self->function, args, nargsf, kwnames));
+    }
     return result != NULL ? result : show_error(self->erred);
 }
 
 static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    static const char *const names[] = {"function", "erred", "once", "view", "change", "operands", "pace", NULL};
-    PyObject *taken[7] = {NULL, NULL, Py_None, Py_None, Py_None, NULL, Py_None};
+    static const char *const names[] = {"function", "erred", "once", "view", "change", "operands", "pace", "ask", "first", NULL};
+    PyObject *taken[9] = {NULL, NULL, Py_None, Py_None, Py_None, NULL, Py_None, Py_None, Py_None};
     if (!take_arguments("Public", names, 2, args, nargsf, kwnames, taken)) {
         return NULL;
     }
@@ -87,6 +97,8 @@ static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargs
     self->change = Py_NewRef(taken[4]);
     self->operands = operands;
     self->pace = Py_NewRef(taken[6]);
+    self->ask = Py_NewRef(taken[7]);
+    self->first = Py_NewRef(taken[8]);
     PyObject_GC_Track(self);
     PyObject *dressed = PyObject_CallMethod(functools, "update_wrapper", "OO", self, taken[0]);
     Py_DECREF(functools);
@@ -103,6 +115,8 @@ static int public_traverse(Public *self, visitproc visit, void *arg)
     Py_VISIT(self->view);
     Py_VISIT(self->change);
     Py_VISIT(self->pace);
+    Py_VISIT(self->ask);
+    Py_VISIT(self->first);
     return 0;
 }
 
@@ -126,6 +140,8 @@ static void public_dealloc(Public *self)
     Py_XDECREF(self->view);
     Py_XDECREF(self->change);
     Py_XDECREF(self->pace);
+    Py_XDECREF(self->ask);
+    Py_XDECREF(self->first);
     Py_TYPE(self)->tp_free(self);
 }
 

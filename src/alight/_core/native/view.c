@@ -92,9 +92,12 @@ PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject 
     View *outer = self->window == Py_None ? NULL : (View *)self->window;
     npy_intp offset = PyArray_BYTES((PyArrayObject *)window) - PyArray_BYTES((PyArrayObject *)probe);
     PyObject *layout = layout_of(NULL, window);
+    if (layout != NULL) {
+        layout_keep(layout);
+    }
     PyObject *view = layout == NULL ? NULL
                                     : view_new(layout, offset + (outer == NULL ? 0 : outer->offset), outer == NULL || outer->writeable);
-    PyObject *result = view == NULL ? NULL : array_over(type, self->storage, view);
+    PyObject *result = view == NULL ? NULL : array_over(type, storage_of(self), view);
     Py_XDECREF(view);
     Py_XDECREF(layout);
     return result;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
+from alight._core import exported
 from alight._src.base import package
 from alight._src.base.originals import np
 from alight._src.record import storage_io
@@ -43,6 +44,11 @@ _VIEWS = frozenset(("reshape", "ravel", "transpose", "swapaxes", "squeeze"))
 _CHANGES = frozenset(("sort", "fill"))
 
 
+# What gives Python's own objects.
+_ASKS: dict[str, Any] = {
+    **{"__bool__": bool, "__int__": int, "__float__": float},
+    **{name: getattr(np.ndarray, name) for name in ("item", "tolist", "tobytes")},
+}
 _CHANGES_ITSELF = frozenset(("partition", "put", "byteswap", "setfield"))
 
 
@@ -97,5 +103,9 @@ def _public(method: Any, name: str) -> Any:
         return public(method, view=theirs)
     if name in _CHANGES:
         return public(method, change=theirs)
+    if name in ("to_numpy", "__array__"):
+        return public(method, first=exported)
+    if name in _ASKS:
+        return public(method, ask=_ASKS[name])
     once = theirs if name in _AT_ONCE else None
     return public(method, once, operands=_AT_ONCE.get(name, 1), pace=name)

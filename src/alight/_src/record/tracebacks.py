@@ -66,13 +66,17 @@ def public(
     change: Callable[..., Any] | None = None,
     operands: int = 1,
     pace: str | None = None,
+    ask: Callable[..., Any] | None = None,
+    first: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Return a function or method of ours as programs have it: its errors end at their lines.
     What is NumPy's own: ``once`` is called at once where the arrays that it reads in the first
     ``operands`` of its arguments are small, ``view`` makes a view of the first, ``change`` changes
-    it. ``pace``: what it is called in the table of paces, which says how small is small."""
+    it. ``pace``: what it is called in the table of paces, which says how small is small. ``ask``
+    reads the first, and gives no array. ``first`` is called with an array alone, and may give
+    NotImplemented."""
     known = None if pace is None else floor.paces.get(pace)
-    return Public(function, _leave, once, view, change, operands, known)
+    return Public(function, _leave, once, view, change, operands, known, ask, first)
 
 
 def without_ours(traceback: TracebackType | None) -> TracebackType | None:
