@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,10 +57,13 @@ _SHORT = frozenset(("tan", "tanh"))
 def _side_by_side(graph: Graph) -> int:
     """Return how many special functions do not wait for one another, at most."""
     depths = [0] * len(graph.inputs)
-    levels: Counter[int] = Counter()
+    levels: dict[int, int] = defaultdict(int)
     for node in graph.nodes:
-        depth = max([depths[i] for i in node.operands], default=0)
-        levels[depth] += node.op.special
+        depth = 0
+        for operand in node.operands:
+            depth = max(depth, depths[operand])
+        if node.op.special:
+            levels[depth] += 1
         depths.append(depth + node.op.special)
     return max(levels.values(), default=0)
 
@@ -80,5 +83,9 @@ def most_live(graph: Graph) -> int:
     for number, node in graph.numbered:
         now.add(number)
         most = max(most, len(now))
-        now.difference_update(o for o in (*node.operands, number) if last.get(o, 0) <= number)
+        for operand in node.operands:
+            if last[operand] <= number:
+                now.discard(operand)
+        if last.get(number, 0) <= number:
+            now.discard(number)
     return most

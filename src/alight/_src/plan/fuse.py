@@ -303,8 +303,8 @@ def _cut(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
         if members:
             yield members
         return
-    work = _work(graph, uses, members)
-    parts = max(2, math.ceil(work / KERNEL_WORK), math.ceil(len(members) / KERNEL_NODES))
+    parts = math.ceil(_work(graph, uses, members) / KERNEL_WORK)
+    parts = max(2, parts, math.ceil(len(members) / KERNEL_NODES))
     at = _least_crossing(graph, uses, members, parts // 2 / parts)
     yield from _cut(graph, uses, members[:at])
     yield from _cut(graph, uses, members[at:])
