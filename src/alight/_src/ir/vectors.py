@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,20 +27,25 @@ def vectors_together(graph: Graph, registers: int) -> int:
         # Those that do not wait for one another hide what each waits for: 16 steps of a Monte Carlo
         # over 2^20 paths took 10.2 ms one by one, 14 to 18 in twos (float32 4.9 and 5.7), where two
         # to four in a row took 0.88 of the time in twos (Zen 4, AVX-512).
-        if _side_by_side(graph) > _APART:
+        # Nor do they where registers lack: an equation of state (336 nodes, two logarithms, 60
+        # values at once) took 0.22 ms in ones and in twos, 57 and 81 ms to compile (Zen 4).
+        if _side_by_side(graph) > _APART or 2 * most_live(graph) > registers:
             return 1
         return 4 if len(special) == 1 and _in_fours(special[0]) and registers == 32 else 2
-    most = 4 if len(graph.nodes) < _LONG else 8
+    # Six remainders in a row took 184 us one by one, 142 in twos, 109 in fours, 116 in eights.
+    long = any([node.op.flops >= _LONG_FLOPS for node in graph.nodes])
+    most = 4 if long or len(graph.nodes) < _LONG else 8
     # Values that wait for one another have no need of it, and find no registers: a step of
     # Gray-Scott (11 at once) took 82, 85, 113 and 174 us in ones, twos, fours and eights, moving
     # statistics (10) 156, 157, 157 and 248, an equation of state (12) 255, 256, 292 and 306.
-    live = _live(graph)
+    live = most_live(graph)
     while most > 1 and most * live > registers:
         most //= 2
     return most
 
 
 _LONG = 16
+_LONG_FLOPS = 8  # fmod's
 _APART = 4
 # Bodies that wait for themselves in twos: alone they took 0.71 to 0.94 of the time in fours (in
 # float32 0.88 to 0.96, tan and tanh 1.05), other special functions 0.92 to 1.12, powers 1.06 and
@@ -52,10 +57,13 @@ _SHORT = frozenset(("tan", "tanh"))
 def _side_by_side(graph: Graph) -> int:
     """Return how many special functions do not wait for one another, at most."""
     depths = [0] * len(graph.inputs)
-    levels: Counter[int] = Counter()
+    levels: dict[int, int] = defaultdict(int)
     for node in graph.nodes:
-        depth = max([depths[i] for i in node.operands], default=0)
-        levels[depth] += node.op.special
+        depth = 0
+        for operand in node.operands:
+            depth = max(depth, depths[operand])
+        if node.op.special:
+            levels[depth] += 1
         depths.append(depth + node.op.special)
     return max(levels.values(), default=0)
 
@@ -65,7 +73,7 @@ def _in_fours(node: Node) -> bool:
     return node.op.name in _IN_FOURS and not short
 
 
-def _live(graph: Graph) -> int:
+def most_live(graph: Graph) -> int:
     """Return how many values are waited for at once, at most: all inputs are loaded first."""
     first = len(graph.inputs)
     last = {o: number for number, node in graph.numbered for o in node.operands}
@@ -75,5 +83,9 @@ def _live(graph: Graph) -> int:
     for number, node in graph.numbered:
         now.add(number)
         most = max(most, len(now))
-        now.difference_update(o for o in (*node.operands, number) if last.get(o, 0) <= number)
+        for operand in node.operands:
+            if last[operand] <= number:
+                now.discard(operand)
+        if last.get(number, 0) <= number:
+            now.discard(number)
     return most

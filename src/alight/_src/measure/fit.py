@@ -15,10 +15,11 @@ from alight._src.measure.probes import CHAIN
 from alight._src.measure.samples import Samples
 from alight._src.measure.timing import Timing
 from alight._src.measure.work import Work
+from alight._src.plan.compile_work import code_size
 from alight._src.plan.cost import Rates
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.gemm_surface import Surface
-from alight._src.plan.workload import code_size, product_shape
+from alight._src.plan.workload import product_shape
 
 # Knots below which there is no curve, and the nearest dtype's serves: the first three measured are
 # both ends and the middle.

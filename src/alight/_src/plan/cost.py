@@ -26,6 +26,7 @@ from alight._src.ir.op_table import Kind
 from alight._src.ir.row_column import visits
 from alight._src.ir.table_reduction import CHUNK
 from alight._src.plan.cache_distance import ReuseDistance
+from alight._src.plan.compile_work import code_size
 from alight._src.plan.extrapolation import (
     ADDED,
     FAR_BYTES,
@@ -61,7 +62,7 @@ from alight._src.plan.profile import Profile, Rates
 from alight._src.plan.profile_version import SCHEMA
 from alight._src.plan.rate_lookup import BODY_SPREAD, BY_ADDITION, Computed, computed
 from alight._src.plan.thread_scaling import met, shared_seconds
-from alight._src.plan.workload import code_size, is_contraction, one_by_one
+from alight._src.plan.workload import is_contraction, one_by_one
 from alight.device import HOST_DEVICE
 
 if TYPE_CHECKING:
@@ -399,14 +400,13 @@ def _interval(terms: Mapping[str, float], doubt: float) -> Estimate:
     return Estimate(seconds, seconds / factor, seconds * factor, dict(terms))
 
 
-# Seconds before anything was measured: importing the compiler took 60 ms, a kernel 31 to 48 ms of
-# which simple ones take a third, one inlined transcendental (some 30 operations) 6 ms, loading an
-# object 0.7 to 1.6 ms (llvmlite 0.4x, AVX-512 Xeon).
+# Seconds before anything was measured: importing the compiler took 60 ms, loading an object 0.7 to
+# 1.6 ms (AVX-512 Xeon); the others are the fit of `plan.compile_work`, where the machine was busy.
 _ONE_OFFS: Mapping[str, float] = {
     "compiler": 0.06,
-    "kernel": 0.012,
-    "reduction": 0.012,
-    "operation": 0.0002,
+    "kernel": 0.0063,
+    "reduction": 0.0062,
+    "operation": 0.000044,
     "load": 0.0016,
 }
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from alight._src.base.failures import failures
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
+from alight._src.plan.compile_work import KERNEL_WORK, is_few, work_of
 from alight._src.plan.stages import Uses, together
 
 # Nodes in one kernel. An equation of state (81 nodes, three inputs) ran 6.5 times faster as one
 # kernel than as three of at most 64 nodes, 2^20 float64: what crosses kernels goes through memory.
-# Compiling takes 5 ms + 0.1 ms an instruction up to 512, and more than linear from there; a special
-# function is some 30 instructions and counts as several nodes. So does one that is as long, a
-# remainder or what is made of one: kernels of 240 took 2.1 to 3.9 s in floating point, 1.0 s in
-# integers, and 0.12 s of additions. What is longer than a special function counts as several.
-KERNEL_NODES = 256
-_LONG_NODES = 4
-_LONG_FLOPS = 8  # fmod's
-_SPECIAL_FLOPS = 30
+# One of 366 nodes is whole, too. What they are for a compiler is another limit: `KERNEL_WORK`.
+KERNEL_NODES = 512
 # Arrays read by one kernel; windows of one array that step alike, as stencils read them, count
 # once: what one reads the other has just brought into the cache. Measured on one EPYC core, sums
 # of k page-aligned float64 arrays of 16 MB: 28 GB/s at k = 8, 19 at 12, 13 at 16, 5.7 at 32:
@@ -190,10 +187,11 @@ def _divide(
             if _crossing_bytes(graph, uses, inside, reductions) < joined:
                 homes.update(dict.fromkeys(producers, _LOOP))
                 cone, producers = reductions, []
-        if weight_of(graph, cone) > KERNEL_NODES or _arrays(graph, uses, cone) > KERNEL_ARRAYS:
+        if not _fits(graph, uses, cone):
             homes.update(dict.fromkeys(producers, _LOOP))
             cone = [m for m in cone if made_by[m].op.kind is Kind.REDUCTION]
-        yield GroupKind.REDUCE, cone
+        for part in _cut(graph, uses, cone):
+            yield GroupKind.REDUCE, part
     loop = [m for m in members if homes[m] == _LOOP]
     for part in _cap(graph, uses, loop):
         yield GroupKind.LOOP, part
@@ -209,16 +207,6 @@ def _crossing_bytes(graph: Graph, uses: Uses, inside: set[int], cone: list[int])
     return sum(
         graph.layouts[o].nbytes * (1 if o in uses.live else 2) for o in (crossing & inside) - within
     )
-
-
-def weight_of(graph: Graph, members: Iterable[int]) -> int:
-    """Return how many nodes these are for a compiler."""
-    weight = 0
-    for member in members:
-        op = graph.made_by[member].op
-        long = op.special or op.flops >= _LONG_FLOPS
-        weight += _LONG_NODES * max(1, round(op.flops / _SPECIAL_FLOPS)) if long else 1
-    return weight
 
 
 def _arrays(graph: Graph, uses: Uses, members: list[int]) -> int:
@@ -246,26 +234,45 @@ def _cap(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
         return
     found = _turns(graph, members)
     if found is None:
-        yield from _filled(graph, uses, members)
+        yield from _cut(graph, uses, members)
         return
     start, length, count = found
-    yield from _filled(graph, uses, members[:start])
+    yield from _cut(graph, uses, members[:start])
     most = 1 << count.bit_length() - 1
     while most and not _fits(graph, uses, members[start : start + most * length]):
         most //= 2
     while count:
         turns = min(max(most, 1), 1 << count.bit_length() - 1)
         end = start + turns * length
-        yield from _filled(graph, uses, members[start:end])
+        yield from _cut(graph, uses, members[start:end])
         start, count = end, count - turns
-    yield from _filled(graph, uses, members[start:])
+    yield from _cut(graph, uses, members[start:])
 
 
 def _fits(graph: Graph, uses: Uses, members: list[int]) -> bool:
     """Tell whether the members are small enough for one kernel."""
-    return (
-        weight_of(graph, members) <= KERNEL_NODES and _arrays(graph, uses, members) <= KERNEL_ARRAYS
-    )
+    if len(members) > KERNEL_NODES or _arrays(graph, uses, members) > KERNEL_ARRAYS:
+        return False
+    return not is_too_much(graph, uses, members)
+
+
+def is_too_much(graph: Graph, uses: Uses, members: Iterable[int]) -> bool:
+    """Tell whether nodes are more than a compiler may be given at once."""
+    inside = sorted(members)
+    few = is_few(graph, inside, len(_given(graph, uses, inside)))
+    return not few and _work(graph, uses, inside) > KERNEL_WORK
+
+
+def _given(graph: Graph, uses: Uses, members: list[int]) -> list[int]:
+    """Return what others need of the members."""
+    inside = set(members)
+    return [m for m in members if m in uses.live or not inside.issuperset(uses.consumers[m])]
+
+
+def _work(graph: Graph, uses: Uses, members: list[int]) -> float:
+    """Return what a kernel of the members is for a compiler."""
+    region = Region(GroupKind.LOOP, None, 0, members, set(members), _given(graph, uses, members))
+    return work_of(_made(graph, region)[0])
 
 
 def _turns(graph: Graph, members: list[int]) -> tuple[int, int, int] | None:
@@ -290,23 +297,41 @@ def _turns(graph: Graph, members: list[int]) -> tuple[int, int, int] | None:
     return None
 
 
-def _filled(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
-    """Yield runs of the members, each as large as one kernel may be."""
-    run: list[int] = []
-    weight = 0
-    within: set[int] = set()
-    read: set[tuple[int, tuple[int, ...]]] = set()
-    for number in members:
-        operands = graph.made_by[number].operands
-        new = streams(graph, uses, [o for o in operands if o not in within])
-        own = weight_of(graph, (number,))
-        if run and (weight + own > KERNEL_NODES or len(read | new) > KERNEL_ARRAYS):
-            yield run
-            run, weight, within, read = [], 0, set(), set()
-            new = streams(graph, uses, operands)
-        run.append(number)
-        weight += own
-        within.add(number)
-        read |= new
-    if run:
-        yield run
+def _cut(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
+    """Yield runs of the members, each small enough for one kernel, cut where little crosses."""
+    if len(members) < 2 or _fits(graph, uses, members):
+        if members:
+            yield members
+        return
+    parts = math.ceil(_work(graph, uses, members) / KERNEL_WORK)
+    parts = max(2, parts, math.ceil(len(members) / KERNEL_NODES))
+    at = _least_crossing(graph, uses, members, parts // 2 / parts)
+    yield from _cut(graph, uses, members[:at])
+    yield from _cut(graph, uses, members[at:])
+
+
+# Of the members, how far from where they would be cut in equal parts they may be.
+_WINDOW = 1 / 8
+
+
+def _least_crossing(graph: Graph, uses: Uses, members: list[int], share: float) -> int:
+    """Return how many of the members come first where they are cut near a share of them so that the
+    fewest bytes are stored and read for it."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for place, member in enumerate(members):
+        for operand in graph.made_by[member].operands:
+            first.setdefault(operand, place)
+            last[operand] = place
+        first[member] = place
+    made = set(members) - uses.live
+    change = [0] * (len(members) + 1)
+    for value, end in last.items():
+        nbytes = graph.layouts[value].nbytes * (2 if value in made else 1)
+        change[first[value] + 1] += nbytes
+        change[end + 1] -= nbytes
+    crossing = [*accumulate(change)]
+    equal = share * len(members)
+    near = _WINDOW * len(members)
+    places = range(max(1, round(equal - near)), min(len(members) - 1, round(equal + near)) + 1)
+    return min(places, key=lambda at: (crossing[at], abs(at - equal)))

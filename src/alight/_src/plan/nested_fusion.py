@@ -14,14 +14,13 @@ from alight._src.ir.group import Group
 from alight._src.ir.nested_reductions import innermost
 from alight._src.ir.op import Kind
 from alight._src.ir.table_reduction import LANES
+from alight._src.plan.compile_work import KERNEL_WORK, weight_of
 from alight._src.plan.fuse import (
     KERNEL_ARRAYS,
-    KERNEL_NODES,
     Region,
     group_of,
     prune,
     streams,
-    weight_of,
 )
 from alight._src.plan.stages import Uses
 
@@ -117,4 +116,4 @@ def _fits(graph: Graph, uses: Uses, whole: Region, inner: Region) -> bool:
     reduction = next(m for m in inner.members if graph.made_by[m].op.kind is Kind.REDUCTION)
     copies = graph.layouts[graph.made_by[reduction].operands[0]].shape[-1]
     weight = weight_of(graph, whole.members) + (copies - 1) * weight_of(graph, inner.members)
-    return weight <= KERNEL_NODES and group.form.flat is not None
+    return weight <= KERNEL_WORK and group.form.flat is not None

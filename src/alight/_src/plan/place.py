@@ -16,6 +16,7 @@ from alight._src.ir.rewrite import Rewritten, rewrite
 from alight._src.plan.block import passing
 from alight._src.plan.buffer_reuse import reusing
 from alight._src.plan.choose import Choice, choose, group_key, operation, ruled_out, wanted
+from alight._src.plan.compile_work import too_long
 from alight._src.plan.fuse import KERNEL_NODES, Region, fuse, group_of, halves, prune
 from alight._src.plan.fusion_gate import Gated, gated
 from alight._src.plan.nested_fusion import nested_regions
@@ -253,7 +254,7 @@ def _fitting(
     graph: Graph, uses: Uses, regions: list[Region], facts: Facts, refused: list[Refusal]
 ) -> list[Region]:
     """Return the regions, those halved that are too much for a place which can run each of their
-    nodes."""
+    nodes, or for the compiler of the host's."""
     devices = {device.id: device for device in facts.devices}
     checked: set[int] = set()
     while True:
@@ -272,6 +273,8 @@ def _fitting(
                     for reason, why in [ruled_out(group, devices[device], name, facts)]
                     if reason is not None
                 ]
+                if _HOSTS_OWN in spots and not against and (why := too_long(group)):
+                    against = [(HOST_DEVICE, why)]
                 if against:
                     cut = halves(graph, region)
                     refused.append(_too_much(graph, uses, region, cut, *against[0]))

@@ -15,9 +15,9 @@ from alight._src.plan.fuse import (
     LEAST_GAIN_SECONDS,
     Region,
     group_of,
+    is_too_much,
     prune,
     streams,
-    weight_of,
 )
 from alight._src.plan.plan import Estimate
 from alight._src.plan.stages import Uses, over
@@ -117,7 +117,7 @@ class _Recomputing:
                 continue  # it would be read past the write that is to happen in place
             extra = [(t, leaves - self.reads[id(t)]) for t in takers]
             if any(
-                weight_of(graph, {*t.members, *nodes}) > KERNEL_NODES
+                is_too_much(graph, uses, {*t.members, *nodes})
                 or len(streams(graph, uses, self.reads[id(t)] | new)) > KERNEL_ARRAYS
                 for t, new in extra
             ):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.group import one_per_result, one_per_row
 from alight._src.ir.op import Kind
-from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES, Region, prune, streams
+from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES, Region, is_too_much, prune, streams
 from alight._src.plan.stages import Uses
 
 # What a row may touch to be in cache when it is visited again: the smallest L2 in use.
@@ -157,7 +157,9 @@ class _Clusters:
         ):
             return False
         members = cluster.members | set(region.members)
-        if len(members) > KERNEL_NODES or self.reduces_again(members):
+        if len(members) > KERNEL_NODES or is_too_much(self.graph, self.uses, members):
+            return False
+        if self.reduces_again(members):
             return False
         beside: frozenset[int] | None = frozenset()
         if cluster.kind is GroupKind.ROWWISE and any(map(self.bare, members)):

@@ -116,6 +116,7 @@ def _stages(
         stages.append(stage)
 
     _settle(graph, uses, classes, kinds, stages)
+    _join(graph, uses, classes, kinds, stages)
     return stages
 
 
@@ -162,6 +163,77 @@ def _settle(
             }
             if sum(map(crossing_bytes, torn)) <= crossing_bytes(number):
                 stages[number] = late
+
+
+def _join(
+    graph: Graph,
+    uses: Uses,
+    classes: list[int],
+    kinds: list[tuple[Kind, bool]],
+    stages: list[int],
+) -> None:
+    """Move what a class computes in one stage to the next one that it has, as much together as that
+    stage may, where fewer bytes cross then: some of it waited for nothing, but one value of another
+    shape, as a row, parted it from the rest."""
+    first = len(graph.inputs)
+    members: dict[tuple[int, int], list[int]] = {}
+    for number, _ in graph.numbered:
+        if classes[number] >= 0 and kinds[number - first][0] is Kind.ELEMENTWISE:
+            members.setdefault((classes[number], stages[number]), []).append(number)
+    following: dict[int, int] = {}
+    for own, stage in sorted(members, reverse=True):
+        late = following.get(own)
+        following[own] = stage
+        if late is None:
+            continue
+        moved = _movable(uses, classes, kinds, stages, members[own, stage], late, first)
+        if moved and _joins(graph, uses, members[own, stage], members[own, late], moved):
+            for number in moved:
+                stages[number] = late
+            members[own, late] = sorted([*moved, *members[own, late]])
+
+
+def _movable(
+    uses: Uses,
+    classes: list[int],
+    kinds: list[tuple[Kind, bool]],
+    stages: list[int],
+    members: list[int],
+    late: int,
+    first: int,
+) -> set[int]:
+    """Return which members of a stage may be computed in a later one."""
+    blocked = {reader for readers in uses.before.values() for reader in readers}
+    moved: set[int] = set()
+    for number in reversed(members):
+        if number in blocked:  # before what it reads is written
+            continue
+        own = classes[number]
+        if all(
+            c in moved or stages[c] >= late + (classes[c] != own or kinds[c - first][1])
+            for c in uses.consumers[number]
+        ):
+            moved.add(number)
+    return moved
+
+
+def _joins(
+    graph: Graph, uses: Uses, members: list[int], others: list[int], moved: set[int]
+) -> bool:
+    """Tell whether fewer bytes are stored and read if what moves joins the others."""
+    readers = {*others}
+
+    def nbytes(value: int) -> int:
+        return graph.layouts[value].nbytes * (1 if value in uses.live else 2)
+
+    before = sum(nbytes(v) for v in members if not readers.isdisjoint(uses.consumers[v]))
+    readers |= moved
+    stay = [v for v in members if v not in moved]
+    after = sum(nbytes(v) for v in stay if not readers.isdisjoint(uses.consumers[v]))
+    made = graph.made_by
+    read = {o for v in stay for o in made[v].operands}.difference(members)
+    again = read.intersection([o for v in moved for o in made[v].operands])
+    return after + sum(graph.layouts[v].nbytes for v in again) < before
 
 
 def _components(

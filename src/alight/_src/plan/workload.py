@@ -125,19 +125,6 @@ def _counted(op: Op, operands: tuple[Dtype, ...], result: Dtype) -> tuple[int, t
     return operations(found), tuple(parts)
 
 
-def code_size(group: Group) -> tuple[int, int]:
-    """Return the operations in the bodies of a group's kernel, and its reductions: what a compiler
-    goes through."""
-    size = reductions = 0
-    graph = group.graph
-    for node in graph.nodes:
-        if node.op.kind is Kind.ELEMENTWISE:
-            size += body_size(graph, node)
-        else:
-            reductions += 1
-    return size, reductions
-
-
 def node_flops(graph: Graph, node: Node) -> float:
     """Return the arithmetic of a node, without its transcendentals."""
     if node.op.special:

@@ -1,0 +1,117 @@
+"""What LLVM goes through to make a group's kernel, counted in operations of its bodies.
+
+The seconds of one differ between machines and are in their profiles (``cost.compile_seconds``);
+what else costs as much as so many of them is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from alight._src.ir.op_table import Kind
+from alight._src.ir.vectors import REGISTERS, most_live, vectors_together
+from alight._src.plan.workload import body_size
+
+if TYPE_CHECKING:
+    from alight._src.ir.graph import Graph, Node
+    from alight._src.ir.group import Group
+
+__all__ = ["KERNEL_WORK", "code_size", "is_few", "too_long", "weight_of", "work_of"]
+
+# Least squares of relative errors over 340 random kernels (`tools/compile_times.py`, EPYC of two
+# busy cores, a thread's own seconds): an operation takes 44 µs, a kernel 6.3 ms; what follows are
+# multiples of an operation. Measured were 0.6 to 2.7 times the predicted seconds (1 % and 99 %).
+_FUNCTION = 89  # each different special function, for what is seldom needed of it
+_STRIDED = 13.5  # an operand that is gathered, turned round or put in order first, and its part
+_FIXED = 2.9  # a scalar
+_WRITTEN = 3.3  # a result: stored whole, in part and past the caches
+_PRESSURE = 9.4  # a vector that waits and finds no register
+_POWER = 45  # an integer power, a loop of its own (16 of them took 34 ms more than 16 gcds)
+# The same, in reductions over rows, one of which takes 6.2 ms.
+_ROWS, _COLUMNS, _COLUMN = 0.8, 5.5, 3.0
+_REDUCTION = 141.0  # in operations
+
+# A kernel's most, 90 ms as predicted where it was fitted: of 270 kernels below it 99 % took 148 ms
+# at most. Whoever waits for a compiler waits for one kernel.
+KERNEL_WORK = 1900
+
+# What a node is at most without a look at its body, in operations: a simple one, of few of which
+# as many vectors go together, and a long one (but a complex power is 709).
+_SIMPLE_MOST, _LONG_MOST = 16, 400
+_LONG_FLOPS = 8  # fmod's
+
+
+def code_size(group: Group) -> tuple[float, float]:
+    """Return what a group's kernel is for a compiler: operations, and reductions."""
+    graph = group.graph
+    together = vectors_together(graph, REGISTERS)
+    parts = together * (2 if graph.layouts[0].dtype.kind == "c" else 1)
+    size, functions = 0, set()
+    reductions, columns = 0, False
+    for node in graph.nodes:
+        if node.op.kind is Kind.ELEMENTWISE:
+            size += body_size(graph, node) * together
+            if node.op.special:
+                functions.add(node.op)
+            elif node.op.name == "power":
+                size += _POWER
+        else:
+            reductions += 1
+            columns = columns or _over_columns(graph, node)
+    total = float(size) + _FUNCTION * len(functions)
+    total += _PRESSURE * max(0, most_live(graph) * together - REGISTERS)
+    for layout in graph.inputs:
+        if layout.size == 1:
+            total += _FIXED
+        elif layout.strides[-1] != layout.itemsize:
+            total += _STRIDED * parts
+    if not reductions:
+        return total + _WRITTEN * parts * len(set(graph.outputs)), 0.0
+    return total, _COLUMNS + _COLUMN * reductions if columns else _ROWS + reductions
+
+
+def _over_columns(graph: Graph, node: Node) -> bool:
+    """Tell whether a node reduces others than the last axis."""
+    axes = node.attr("axis")
+    last = graph.layouts[node.operands[0]].ndim - 1
+    return axes is not None and last not in (axes if isinstance(axes, tuple) else (axes,))
+
+
+def work_of(group: Group) -> float:
+    """Return what a group's kernel is for a compiler, in operations."""
+    size, reductions = code_size(group)
+    return size + _REDUCTION * reductions
+
+
+def weight_of(graph: Graph, members: Iterable[int]) -> float:
+    """Return what nodes are for a compiler beside others, one vector at a time, in operations."""
+    total, functions = 0.0, set()
+    for member in members:
+        node = graph.made_by[member]
+        if node.op.kind is not Kind.ELEMENTWISE:
+            total += _REDUCTION * (_COLUMN if _over_columns(graph, node) else 1)
+            continue
+        total += body_size(graph, node)
+        if node.op.special:
+            functions.add(node.op)
+    return total + _FUNCTION * len(functions)
+
+
+def is_few(graph: Graph, members: Iterable[int], written: int) -> bool:
+    """Tell whether nodes, so many of which are written, are one kernel's in any case. No body is
+    read for it: that takes a millisecond for each kind of node."""
+    most = _SIMPLE_MOST * written
+    for member in members:
+        op = graph.made_by[member].op
+        simple = op.kind is Kind.ELEMENTWISE and not op.special and op.flops < _LONG_FLOPS
+        most += _SIMPLE_MOST if simple else _LONG_MOST
+    return 2 * most <= KERNEL_WORK  # the other half is for operands
+
+
+def too_long(group: Group) -> str:
+    """Return why a group is more than one kernel of the host's; empty where it is not."""
+    graph = group.graph
+    if is_few(graph, graph.made_by, len(graph.outputs)) or (work := work_of(group)) <= KERNEL_WORK:
+        return ""
+    return f"its kernel would be {work:.0f} operations for a compiler, of at most {KERNEL_WORK}"
