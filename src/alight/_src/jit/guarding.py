@@ -42,7 +42,7 @@ __all__ = ["GuardCache", "MissedCall"]
 # some 20 µs, so that after this much work it stays under 1 %.
 _ASK_SECONDS = 0.005
 
-# The same for each array among the arguments, which takes 3 µs to be described (4,000: 12 to 14 ms).
+# The same for each array among the arguments, which takes 3 µs to describe (4,000: 12 to 14 ms).
 _ASK_ARRAY_SECONDS = 3e-4
 
 _racing = renewed(globals(), "_racing", threading.Lock)
