@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from alight._src.base.records import dataclass, field
 from alight._src.config.schema import HOST_DEVICE
 
 __all__ = ["HOST_DEVICE", "Device", "Gap", "Probe", "Reason", "Support", "Traces", "Unsupported"]
@@ -152,6 +152,8 @@ class Device:
         dict
             Its fields as JSON has them.
         """
+        from dataclasses import asdict  # late: what is told of a device is seldom asked for
+
         found = asdict(self)
         support = found["support"]
         support["dtypes"] = sorted(support["dtypes"])

@@ -111,6 +111,8 @@ def run(program: Program, door: str, cache: Path, count: int = CALLS) -> Timed:
 def _out(command: Sequence[str], cache: Path, where: Path) -> str:
     environment = child_environment(MODES["auto"], "alight") | {"ALIGHT_CACHE_DIR": str(cache)}
     environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(ROOT)])
+    # An installed alight is compiled already: without that, a first plan waited 0.1 s for it.
+    environment["PYTHONDONTWRITEBYTECODE"] = ""
     found = subprocess.run(
         [sys.executable, *command],
         capture_output=True, text=True, timeout=_SECONDS, env=environment, cwd=where,

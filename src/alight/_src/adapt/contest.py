@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, TypeVar
+
+from alight._src.base.records import dataclass
 
 __all__ = [
     "CHOICE_RULES",

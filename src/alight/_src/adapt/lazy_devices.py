@@ -9,13 +9,13 @@ it are predictions, so a program joins its devices at the same place each time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from time import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from alight._src.adapt import planner_facts
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
+from alight._src.base.records import dataclass, field, replace
 from alight._src.config.loading import calibrate_here
 from alight._src.config.policy import Policy
 from alight._src.ir.graph import Graph

@@ -7,13 +7,13 @@ than loading it takes is left on disk, or is never made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
 from time import time
 from typing import Any, NamedTuple
 
 from alight._src.base.cache_registry import Cache, register
+from alight._src.base.records import dataclass
 from alight._src.store import default_store
 from alight.device import Reason
 

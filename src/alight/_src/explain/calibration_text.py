@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from alight._src.base.formatting import readable_seconds
+from alight._src.base.records import dataclass
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import checked
 from alight._src.explain.tables_data import Row, profile_delta, profile_row

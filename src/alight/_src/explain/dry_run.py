@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
 from alight._core import ArrayBase, Storage, Value, floor
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass
 from alight._src.config.loading import policy
 from alight._src.ir.graph import Graph
 from alight._src.jit.call_signature import leasable

@@ -36,7 +36,6 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import zip_longest
 from typing import Any
@@ -44,6 +43,7 @@ from typing import Any
 from alight._src.base import parsing
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass
 from alight._src.ir.maths import FUNCTIONS
 from alight._src.ir.maths.coefficients import CONSTANTS, POLYNOMIALS, TABLES
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from alight._src.base.records import dataclass, field
 from alight._src.ir.op import Kind
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 
+from alight._src.base.records import dataclass, field, replace
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.inner_products import Sides, as_reduction, sides_of
 from alight._src.ir.nested_reductions import Flat, packed, written_out

@@ -9,12 +9,12 @@ that moves along it is as many operands. Values of the inner shape touch no memo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from alight._core import make_layout
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass
 from alight._src.ir.graph import Graph, Node, reduced_axes
 from alight._src.ir.op import OPS, Kind, Op
 from alight._src.ir.table_reduction import LANES

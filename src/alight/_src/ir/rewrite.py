@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass
 from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import Kind
 from alight._src.ir.rules import BY_KIND, BY_NAME, Rule

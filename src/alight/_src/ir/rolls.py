@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+from alight._src.base.records import dataclass, replace
 from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op import OPS
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 from alight._core import make_layout
+from alight._src.base.records import dataclass
 from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op_table import Kind
 from alight._src.ir.table_reduction import CHUNK, MOMENTS

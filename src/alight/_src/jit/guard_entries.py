@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from alight._core import POLICY, threads
 from alight._core.guard import WATCHED, Call, Entry
 from alight._src.base.originals import np
+from alight._src.base.records import replace
 from alight._src.config import loading
 from alight._src.fp_warnings.errstate import ERRSTATE, USUAL
 from alight._src.jit.host_program import HostProgram, Launchable, called

@@ -12,13 +12,13 @@ import builtins
 import contextlib
 import math
 import re
-from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass, field
 from alight._src.ir.op_table import OPS, Kind, Op, Origin
 from alight._src.jit.bytecode import Step, Steps, instructions, lines
 from alight._src.jit.code_origin import installed

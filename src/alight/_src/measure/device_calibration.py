@@ -13,12 +13,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
 from alight._core import threads
 from alight._src.base.failures import failures, ignoring_failures
+from alight._src.base.records import dataclass, field
 from alight._src.measure import probes
 from alight._src.measure.dtype_points import Point
 from alight._src.measure.findings import COPY_BYTES, Findings

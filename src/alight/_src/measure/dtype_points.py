@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from alight._src.base.failures import failures
+from alight._src.base.records import dataclass
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS, Kind
 from alight._src.measure import probes

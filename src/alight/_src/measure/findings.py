@@ -6,10 +6,10 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from alight._src.base.records import dataclass, field, replace
 from alight._src.measure.dtype_points import Point
 from alight._src.measure.fit import compile_costs, fit, joined, left_out
 from alight._src.measure.gemm_fit import LEAST as LEAST_PRODUCTS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
+from alight._src.base.records import replace
 from alight._src.ir.group import Group
 from alight._src.measure.gemm_fit import surface_of
 from alight._src.measure.points import CURVE_CLASSES

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_bytes
+from alight._src.base.records import dataclass, replace
 from alight._src.measure.bounds import profile_of_document
 from alight._src.measure.profiles import differences, fingerprint
 from alight._src.plan.curve import Curve

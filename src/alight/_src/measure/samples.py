@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from alight._src.base.records import dataclass, field, replace
 from alight._src.ir.group import Group
 from alight._src.measure.timing import Timing, summary
 from alight._src.plan.curve import Curve

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from alight._src.base.failures import failures
+from alight._src.base.records import dataclass, field, replace
 from alight._src.measure.profiles import OLD_SECONDS, code_fingerprint, fingerprint, profile_key
 from alight._src.measure.samples import Samples
 from alight._src.plan.curve import Measured

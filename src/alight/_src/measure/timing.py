@@ -12,11 +12,12 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter, process_time, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from alight._src.base.records import dataclass
 
 try:
     import resource

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import geometric_mean, median
 
 import numpy as np
 
+from alight._src.base.records import dataclass
 from alight._src.ir.op import width_in_bits
 from alight._src.ir.op_table import OPS, Kind
 from alight._src.measure.gemm_fit import non_negative

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from alight._src.base.records import dataclass
 from alight._src.ir.graph import steps_of
 
 if TYPE_CHECKING:

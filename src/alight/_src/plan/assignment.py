@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
+from alight._src.base.records import dataclass, field
 from alight._src.plan.caps import within
 from alight._src.plan.min_cut import far_side
 from alight._src.plan.path_width_dp import narrow

@@ -10,10 +10,10 @@ still there.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from alight._src.base.records import replace
 from alight._src.ir.graph import GroupKind
 from alight._src.plan.plan import LaunchStep, Step, ViewStep
 from alight.device import HOST_DEVICE

@@ -8,9 +8,10 @@ uses less memory for the least loss, and the rent at which everything just fits 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
+
+from alight._src.base.records import replace
 
 if TYPE_CHECKING:
     from alight._src.plan.assignment import Spread

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from alight._src.base.records import dataclass
 
 # What the seconds of an (m, k) by (k, n) product are made of: a call, multiplications, the reading
 # of both operands, the writing of the result, and the steps along the inner side: a library works

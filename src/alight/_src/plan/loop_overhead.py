@@ -4,10 +4,10 @@ order, copies that libraries make first."""
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 from alight._core import make_layout
+from alight._src.base.records import replace
 from alight._src.ir.graph import Graph, steps_of
 from alight._src.ir.group import Group
 from alight._src.ir.op import width_in_bits

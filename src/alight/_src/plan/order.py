@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 
+from alight._src.base.records import dataclass
 from alight._src.ir.graph import Graph, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op import Kind

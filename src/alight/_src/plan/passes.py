@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from alight._src.base.records import dataclass
 from alight._src.ir.graph import Graph, GroupKind, Node, reduced_axes, steps_of
 from alight._src.ir.group import Group
 from alight._src.ir.op import dtype_name, width_in_bits

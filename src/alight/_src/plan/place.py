@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
+from alight._src.base.records import replace
 from alight._src.ir.graph import GROUP_KINDS, Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op import Kind, dtype_name

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from alight._src.base.records import dataclass, field
 from alight._src.ir.group import Group
 from alight.device import Device, Reason
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from alight._src.base.records import dataclass
 from alight._src.ir.graph import Graph
 from alight._src.ir.group import Group
 from alight._src.plan.choose import ANYWHERE, copied_bytes, held_by, host_space

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from alight._src.base.records import dataclass, field, replace
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.gemm_surface import Surface
 from alight._src.plan.nearest import NearestWork, Once, nearest_curve

@@ -11,8 +11,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Container, Hashable, Iterable
-from dataclasses import dataclass
 
+from alight._src.base.records import dataclass
 from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.group import one_per_result, one_per_row
 from alight._src.ir.op import Kind

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from alight._src.base.cache_registry import Cache, register
+from alight._src.base.records import dataclass
 from alight._src.ir.body import operations, part_of, width_of
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group

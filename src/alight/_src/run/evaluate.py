@@ -280,9 +280,8 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     """Return the plan the current policy gives this graph with these inputs; the host reads the
     first ``read`` outputs. It is checked where the settings say so."""
     execute = _execution()  # and what is imported here
-    from dataclasses import replace
-
     from alight._src.adapt import lazy_devices
+    from alight._src.base.records import replace
     from alight._src.plan.place import make_plan
     from alight._src.plan.plan import LaunchStep
 

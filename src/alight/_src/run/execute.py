@@ -10,13 +10,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from alight._core import Data, Layout, Value, sole
 from alight._core.guard import WATCHED
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass
 from alight._src.fp_warnings import emit
 from alight._src.fp_warnings.categories import told_by_flags
 from alight._src.fp_warnings.filters import make_errors

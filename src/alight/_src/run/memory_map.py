@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
 from alight._core import Data, Layout, Value
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass
 from alight._src.plan.contents import HOST_ARENA, Contents, Place
 from alight._src.run.memory_holders import thread_of
 
@@ -17,7 +17,7 @@ __all__ = ["MemoryMap", "is_host"]
 _BYTE = np.dtype(np.uint8)
 
 
-@dataclass
+@dataclass(slots=True)
 class _Piece:
     """Host memory that values lie in at the start: where, and what it holds."""
 

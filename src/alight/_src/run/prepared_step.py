@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +16,7 @@ from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.base.originals import np
+from alight._src.base.records import replace
 from alight._src.fp_warnings.categories import OF_WORDS, is_worded
 from alight._src.fp_warnings.emit import FlagCapture, capturing
 from alight._src.fp_warnings.errstate import wanted_by

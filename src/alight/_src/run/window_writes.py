@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from alight._core import Data, Layout, Value, sole
 from alight._src.base.cache_registry import Cache, register
+from alight._src.base.records import replace
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
+from alight._src.base.records import replace
 from alight._src.codegen.common.keys import structure
 from alight._src.codegen.common.loops import Nest
 from alight._src.codegen.common.source import Grid, group_gap

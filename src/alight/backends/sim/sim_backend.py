@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from alight._core import Data, fresh_data, make_layout
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass, field
 from alight._src.ir.group import Group
 from alight._src.plan.cost import Profile
 from alight.backends.base import Command, Copy, Event, Fill, Launch, Operand

@@ -7,12 +7,12 @@ plan needs it: probing asks the driver in another process.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 from alight._core import Data, make_layout
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass, field
 from alight._src.base.uninterrupted import whereabouts
 from alight._src.codegen.common.dialects import Dialect
 from alight._src.codegen.common.keys import structure

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
+from alight._src.base.records import dataclass, field
 from alight._src.ir.body import COMPARISONS, kind_of
 from alight.device import Unsupported
 

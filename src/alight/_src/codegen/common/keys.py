@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,7 +56,7 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 
 @lru_cache(256)
 def _as_text(schedule: Schedule) -> str:
-    return repr(astuple(schedule))
+    return repr((schedule.vector_bits, schedule.interleave))
 
 
 def kernel_key(group: Group, schedule: Schedule | None = None) -> str:

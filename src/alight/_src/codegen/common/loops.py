@@ -7,10 +7,10 @@ of the compiled code, so the same kernel serves every size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from alight._src.base.records import dataclass, replace
 from alight._src.codegen.common.caches import last_level_bytes
 from alight._src.ir.graph import GroupKind, steps_of
 from alight._src.ir.row_column import Role

@@ -7,9 +7,9 @@ row once; a reduction made in one can be used in the next.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from alight._src.base.records import dataclass
 from alight._src.ir.op_table import Kind
 
 if TYPE_CHECKING:

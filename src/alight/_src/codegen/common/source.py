@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from alight._src.base.cache_registry import Cache, register
+from alight._src.base.records import dataclass
 from alight._src.codegen.common.dialects import Dialect
 from alight._src.codegen.common.gaps import check, supports, unsupported
 from alight._src.codegen.common.loops import nest

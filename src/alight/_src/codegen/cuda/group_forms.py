@@ -7,13 +7,13 @@ and the bytes of partial results that lie between them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.originals import np
+from alight._src.base.records import replace
 from alight._src.codegen.common.phases import phases
 from alight._src.codegen.common.source import Grid, Statements, group_gap
 from alight._src.codegen.cuda.column_kernels import Columns

@@ -9,10 +9,10 @@ of every operand along every axis, in elements.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from alight._src.base.records import dataclass
 from alight._src.codegen.common.source import Grid, Statements, node_tree
 from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.reduction_steps import CudaReduction

@@ -10,10 +10,10 @@ unusual that are not, as what has a square of zero; they are made again, and hav
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass, field
 
 if TYPE_CHECKING:
     from alight._src.ir.body import Expr

@@ -10,12 +10,12 @@ packs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass
 from alight._src.codegen.common.source import ENTRY, Grid, Statements
 from alight._src.codegen.cuda.cuda_dialect import CUDA
 from alight._src.codegen.cuda.kernel_program import PACK, KernelForm, Step, around, begins

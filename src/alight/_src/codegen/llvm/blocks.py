@@ -10,8 +10,8 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from alight._src.base.records import dataclass
 from alight._src.ir.body import kind_of, part_of, width_of
 
 _FLOATS = {"float16": "half", "float32": "float", "float64": "double"}

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass
 from alight._src.codegen.common.loops import ARGUMENT_REDUCTIONS
 from alight._src.codegen.common.trees import scalar_only
 from alight._src.codegen.llvm.expressions import Code, Module, literal, memory_type

@@ -6,10 +6,10 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from alight._src.base.at_fork import renewed
+from alight._src.base.records import dataclass
 from alight._src.codegen.common.keys import keyed
 from alight._src.codegen.common.loops import TOLD, Schedule
 from alight._src.codegen.llvm import shared

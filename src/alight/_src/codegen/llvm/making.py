@@ -4,11 +4,11 @@ go."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from alight._core import make_layout
 from alight._src.base.originals import np
+from alight._src.base.records import dataclass, replace
 from alight._src.codegen.llvm.combine import Reduction
 from alight._src.codegen.llvm.simd import Operand
 from alight._src.codegen.llvm.vector_loops import run_stages, width_of_group

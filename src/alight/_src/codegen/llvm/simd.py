@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
+from alight._src.base.records import dataclass, replace
 from alight._src.codegen.llvm.blocks import first_lanes, letter, picks
 from alight._src.codegen.llvm.expressions import Code, Module, memory_type, register_type
 from alight._src.codegen.llvm.interleaved import put_together, taken_apart

@@ -12,9 +12,9 @@ reduction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from alight._src.base.records import dataclass
 from alight._src.codegen.common.phases import phases
 from alight._src.codegen.llvm.combine import LEVELS, Reduction, population
 from alight._src.codegen.llvm.expressions import Code, Module, register_type

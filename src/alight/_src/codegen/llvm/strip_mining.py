@@ -7,8 +7,7 @@ in memory, and many iterations are under way at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from alight._src.base.records import dataclass, field
 from alight._src.ir.graph import Graph, Node
 
 # Elements of a strip: 16 buffers of float64 are 32 KiB, the smallest L1 in use. It is a multiple of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from alight._src.base.records import replace
 from alight._src.codegen.llvm.expressions import Code, Module, memory_type
 from alight._src.codegen.llvm.kernel_frame import SIGNATURE, Frame
 from alight._src.codegen.llvm.simd import Operand, Stage, Width, stage_loop
