@@ -27,6 +27,7 @@ of_this_numpy = pytest.mark.skipif(
 MEANT = r"""
 alight\.(_src|_core|backends)\..*
 alight\.Array\.(__array_interface__|__array_priority__|of|operators|storage|window)
+alight\.device\.\w+\.__signature__
 """
 
 PROGRAM = """

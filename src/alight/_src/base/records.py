@@ -7,6 +7,7 @@ ms a class: 35 of the 60 ms of processor time that a process's first plan took t
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -97,7 +98,9 @@ def _of(given: Any) -> _Field:
 
 def _methods(fields: Mapping[str, _Field], frozen: bool, eq: bool) -> dict[str, Any]:
     """Return what records have for methods, beside the one that makes them."""
-    found: dict[str, Any] = {"__repr__": _shown, "__replace__": _replaced}
+    found: dict[str, Any] = {"__repr__": _shown}
+    if sys.version_info >= (3, 13):
+        found["__replace__"] = _replaced
     compared = _getter([name for name, one in fields.items() if one.compare])
     if eq:
 
