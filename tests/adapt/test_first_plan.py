@@ -226,3 +226,176 @@ def test_a_short_script_on_a_calibrated_machine_is_numpys(tmp_path: Path, asked:
     a = np.arange(2_000_000.0)
     assert module == "alight" and total == pytest.approx(float((np.sqrt(a) + a * 2).sum()))
     assert (requests == 0) == waits == (asked == "plain")
+
+
+# --- what plans is loaded behind, while NumPy does what is asked for ---
+def in_a_young_process(program: str, tmp_path: Path, **environment: str) -> Any:
+    """Return what a program prints, as JSON; plans are not checked, which would ask for them."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={
+            **os.environ,
+            "ALIGHT_CHECK": "0",
+            "ALIGHT_CACHE_DIR": str(tmp_path / "cache"),
+            **environment,
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# Nothing is loaded before the program lets it be: what NumPy does meanwhile is seen.
+HELD = """
+    import json, sys, threading, time
+    import numpy, alight
+    import alight as np
+    from alight._core import floor
+    from alight._src.adapt import first_plan
+    from alight._src.run import evaluate
+
+    gate = threading.Event()
+    first_plan.PARTS.clear()
+    first_plan.FACTS[:] = [gate.wait, evaluate._execution]
+
+    def comes():
+        gate.set()
+        while first_plan._planner.state is not first_plan._Planner.HERE:
+            time.sleep(0.001)
+
+    def planner():
+        return [name for name in sys.modules if name.startswith("alight._src.plan.place")]
+"""
+
+
+def test_the_first_work_on_arrays_of_alights_is_numpys(tmp_path: Path) -> None:
+    program = (
+        HELD
+        + """
+    small = np.zeros(10) + 1.0
+    small.to_numpy()
+    states = [first_plan._planner.state.name]
+    a = np.arange(2_000_000.0)
+    b = a * 2.0
+    done = b.storage.value.op is None
+    b += 1.0
+    b[:10] = 0.0
+    total = float(b.sum())
+    for _ in range(1000):
+        pass
+    states.append(first_plan._planner.state.name)
+    before = evaluate.requests.count, len(planner())
+    comes()
+    c = a * 2.0
+    recorded = c.storage.value.op is not None
+    c.to_numpy()
+    print(json.dumps([states, done, total, before, recorded, evaluate.requests.count,
+                      type(b).__module__, floor.kept]))
+    """
+    )
+    states, done, total, before, recorded, after, module, kept = in_a_young_process(
+        program, tmp_path
+    )
+    expected = np.arange(2_000_000.0) * 2.0 + 1.0
+    expected[:10] = 0.0
+    assert total == float(expected.sum()) and done and module == "alight"
+    assert states == ["ABSENT", "COMING"], "small arrays ask for nothing"
+    assert before == [0, 0] and recorded and after == 1 and kept == 0
+
+
+def test_jitted_calls_are_numpys_until_what_plans_is_there(tmp_path: Path) -> None:
+    program = (
+        HELD
+        + """
+    @alight.jit
+    def step(x):
+        return (x * 2.0 + x).sum()
+
+    x = numpy.ones(2_000_000)
+    results = [float(step(x)) for _ in range(50)]
+    before = first_plan._planner.state.name, evaluate.requests.count, len(planner())
+    comes()
+    results += [float(step(x)) for _ in range(50)]
+    print(json.dumps([before, evaluate.requests.count, list(set(results))]))
+    """
+    )
+    before, requests, results = in_a_young_process(program, tmp_path)
+    assert before == ["COMING", 0, 0]
+    assert requests, "and then it is alight's turn"
+    assert results == [6_000_000.0]
+
+
+@pytest.mark.parametrize(
+    "asks",
+    ["force = 'cpu:numpy'", "floor = 0", "devices = ['cpu']"],
+)
+def test_who_says_where_work_is_done_waits_for_what_plans(tmp_path: Path, asks: str) -> None:
+    program = (
+        HELD
+        + f"""
+    with alight.policy({asks}):
+        (np.zeros(2_000_000) + 1.0).to_numpy()
+    print(json.dumps([evaluate.requests.count, len(planner())]))
+    """
+    )
+    assert in_a_young_process(program, tmp_path) == [1, 1]
+
+
+def test_a_child_that_is_born_meanwhile_plans_for_itself(tmp_path: Path) -> None:
+    program = (
+        HELD
+        + """
+    import os
+    a = np.arange(2_000_000.0)
+    (a + 1.0).to_numpy()
+    for _ in range(1000):
+        pass
+    coming = first_plan._planner.state.name
+    child = os.fork()
+    if not child:
+        (a + 1.0).to_numpy()
+        os._exit(evaluate.requests.count)
+    print(json.dumps([coming, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]))
+    """
+    )
+    assert in_a_young_process(program, tmp_path) == ["COMING", 1]
+
+
+def test_where_no_thread_can_be_had_who_plans_loads_it(tmp_path: Path) -> None:
+    program = (
+        HELD
+        + """
+    def none(*given):
+        raise RuntimeError("can't start new thread")
+
+    first_plan.start_new_thread = none
+    a = np.arange(2_000_000.0)
+    for _ in range(3):
+        (a + 1.0).to_numpy()
+        for _ in range(1000):
+            pass
+    print(json.dumps([evaluate.requests.count > 0, float((a + 1.0).sum())]))
+    """
+    )
+    assert in_a_young_process(program, tmp_path) == [True, float(np.arange(1.0, 2e6 + 1).sum())]
+
+
+def test_what_a_first_plan_loads(tmp_path: Path) -> None:
+    program = """
+    import json, sys, time
+    import alight as np
+    from alight._src.adapt import first_plan
+
+    first_plan.come()
+    while first_plan._planner.state is not first_plan._Planner.HERE:
+        time.sleep(0.001)
+    behind = set(sys.modules)
+    a = np.zeros(2_000_000)
+    total = (a * 2.0 + a).sum().to_numpy()
+    print(json.dumps([sorted(set(sys.modules) - behind), sorted(sys.modules)]))
+    """
+    later, loaded = in_a_young_process(program, tmp_path)
+    ours = [name for name in later if name.startswith("alight._src.plan")]
+    assert not ours, "what plans is all behind"
+    slow = ("dataclasses", "logging", "numpy.random", "importlib.metadata", "llvmlite", "copy")
+    assert not set(slow).intersection(loaded), "each takes milliseconds, and no plan needs it"

@@ -37,12 +37,12 @@ def test_what_rests_on_a_cache_goes_with_it_and_nothing_else(resets: list[Cache]
     forget(Cache.PLANS)
     assert resets == [Cache.PLANS, Cache.PREPARED_STEPS, Cache.JITTED]
     resets.clear()
-    forget(Cache.LOOKS)
-    assert resets == [Cache.LOOKS]
+    forget(Cache.KERNELS_MET)
+    assert resets == [Cache.KERNELS_MET]
     resets.clear()
-    forget(Cache.LOOKS, Cache.KERNELS_LOST)
+    forget(Cache.KERNELS_MET, Cache.KERNELS_LOST)
     assert resets == [
-        Cache.LOOKS,
+        Cache.KERNELS_MET,
         Cache.KERNELS_LOST,
         *list(Cache)[list(Cache).index(Cache.PLANS) :],
     ]

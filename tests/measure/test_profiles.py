@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +21,6 @@ import pytest
 
 from alight._src.adapt import recalibrate
 from alight._src.adapt.foreground import FOREGROUND
-from alight._src.base.cache_registry import Cache, forget
 from alight._src.base.originals import ENVIRONMENT
 from alight._src.measure import spot_check as canaries
 from alight._src.measure.bounds import profile_of_document
@@ -39,7 +37,7 @@ from alight._src.plan.cost import Profile, estimate
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.gemm_surface import Surface
 from alight._src.plan.plan import Candidate, Decision, Estimate
-from alight._src.run import evaluate, residency
+from alight._src.run import evaluate
 from alight._src.store import Store
 from alight.backends.host import HostBackend
 from alight.backends.registry import device
@@ -451,22 +449,13 @@ def test_the_hosts_canary_begins_nothing_once_its_time_is_over(
     assert compiled == [0] * expected  # compiling takes longer than all of the time there is
 
 
-def test_a_close_decision_has_its_profile_looked_at_once(
+def test_a_close_decision_has_its_profile_looked_at_when_the_process_ends(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     looks: list[str] = []
-    free: list[bool] = []
-
-    def take() -> None:
-        free.append(residency.LOCK.acquire(timeout=2))
-        if free[-1]:
-            residency.LOCK.release()
 
     def look(backend: object, device: Device, profile: Profile) -> float:
         looks.append(device.id)
-        other = threading.Thread(target=take)
-        other.start()  # another thread's request need not wait for the look
-        other.join()
         return 2.0
 
     def decision(*seconds: float) -> Decision:
@@ -479,20 +468,24 @@ def test_a_close_decision_has_its_profile_looked_at_once(
         return blank
 
     due: list[str] = []
+    ends: list[tuple[Callable[[str], None], str]] = []
     monkeypatch.setattr("alight._src.measure.spot_check.canary", look)
-    forget(Cache.LOOKS)
     monkeypatch.setattr(FOREGROUND, "began", -1e9)
     monkeypatch.setattr(recalibrate, "config", lambda: SimpleNamespace(calibrate="auto"))
-    monkeypatch.setattr(recalibrate, "measure_when_over", due.append)
+    monkeypatch.setattr(recalibrate, "when_over", lambda *work: ends.append(work))
+    monkeypatch.setattr(recalibrate, "_due", set())
+    monkeypatch.setattr(recalibrate, "_measure_at_exit", due.append)
     plan_by(monkeypatch, host_profile())
     recalibrate.note_close([decision(1e-3, 5e-3)])
-    assert recalibrate.doubted == set()
+    assert ends == []
+    for _ in range(2):
+        recalibrate.note_close([decision(1e-3, 1.1e-3)])
+        evaluate.evaluate(())
+    assert len(ends) == 1 and looks == [], "no call of the program's waits for it"
     with caplog.at_level(logging.INFO, "alight"):
-        for _ in range(2):
-            recalibrate.note_close([decision(1e-3, 1.1e-3)])
-            evaluate.evaluate(())
-            assert recalibrate.doubted == set()
-    assert looks == ["cpu"] and due == ["cpu"] and free == [True]
+        for work, name in ends:
+            work(name)
+    assert looks == ["cpu"] and due == ["cpu"]
     assert "2.00 times as long" in caplog.text and "Fix:" in caplog.text
 
 

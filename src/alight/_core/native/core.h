@@ -83,7 +83,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *appears, *array, *binary, *unary, *in_place, *getitem, *setitem, *ufunc, *at_once, *wrap, *taken;
-    PyObject *inside, *flush, *settle, *errstate;
+    PyObject *inside, *flush, *settle, *large, *errstate;
 } Hooks;
 
 typedef struct {
@@ -92,7 +92,7 @@ typedef struct {
     Py_ssize_t record_floor, automatic, kept;
     double begins;
     long long budget, limit, count, pending, traced;
-    char scalars;
+    char scalars, met;
 } Floor;
 
 extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType, KernelCallType;
@@ -155,6 +155,7 @@ bool errstate_ready(void);
 
 /* floor.c */
 bool floor_in_force(Py_ssize_t *least);
+void meet_large(void);
 npy_intp array_floor(Py_ssize_t least);
 /* The floor of a body that was given up (pending.OUTRIGHT): its work is NumPy's, and what that makes stays plain. */
 #define OUTRIGHT (PY_SSIZE_T_MAX - 1)

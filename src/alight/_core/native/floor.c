@@ -58,6 +58,24 @@ bool floor_in_force(Py_ssize_t *least)
     return true;
 }
 
+static int tell_large(void *nothing)
+{
+    PyObject *hook = Py_XNewRef(hooks->large), *told = hook == NULL ? Py_NewRef(Py_None) : PyObject_CallNoArgs(hook);
+    Py_XDECREF(hook);
+    Py_XDECREF(told);
+    return told == NULL ? -1 : 0; /* what a signal's handler raised meanwhile is the program's */
+}
+
+/* While all work waits, NumPy does what is at hand: note that an array was among it that is alight's, once. The hook
+   is called between two instructions of the main thread, not amid what its caller does. */
+void meet_large(void)
+{
+    if (!floors->met) {
+        floors->met = 1;
+        Py_AddPendingCall(tell_large, NULL);
+    }
+}
+
 /* Tell whether this thread runs a body that was given up. False, too, with an error set: a policy says its floor in
    Python, where a signal's handler may raise. */
 bool outright(void)
@@ -205,6 +223,7 @@ static PyObject *floor_wait(Floor *self, PyObject *seconds)
             self->record_floor = PY_SSIZE_T_MAX;
         }
         self->begins = now_seconds() + given;
+        self->met = 0;
     } else {
         end_wait(self);
     }
@@ -333,6 +352,7 @@ static int hooks_traverse(Hooks *self, visitproc visit, void *arg)
     Py_VISIT(self->inside);
     Py_VISIT(self->flush);
     Py_VISIT(self->settle);
+    Py_VISIT(self->large);
     Py_VISIT(self->errstate);
     return 0;
 }
@@ -353,6 +373,7 @@ static int hooks_clear(Hooks *self)
     Py_CLEAR(self->inside);
     Py_CLEAR(self->flush);
     Py_CLEAR(self->settle);
+    Py_CLEAR(self->large);
     Py_CLEAR(self->errstate);
     return 0;
 }
@@ -379,6 +400,7 @@ static PyMemberDef hooks_members[] = {
     MEMBER(Hooks, inside),
     MEMBER(Hooks, flush),
     MEMBER(Hooks, settle),
+    MEMBER(Hooks, large),
     MEMBER(Hooks, errstate),
     {NULL},
 };

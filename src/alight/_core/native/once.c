@@ -71,6 +71,9 @@ static PyObject *bytes_of(Array *array, npy_intp least, bool write)
     if (layout == NULL || layout->size >= least || !is_value(storage->value)) {
         return NULL;
     }
+    if (floors->kept > 0 && layout->size >= floors->kept) {
+        meet_large();
+    }
     Value *value = (Value *)storage->value;
     bool whole = array->window == Py_None;
     if (is_pending(value) || !is_layout(value->layout)) {

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from _thread import start_new_thread
+from collections.abc import Callable
+from enum import Enum, auto
+from importlib import import_module
+from time import sleep
+
 from alight._core import POLICY, floor
 from alight._src.adapt import recalibrate
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import is_host_stored, profile_of
+from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
-from alight._src.config.loading import current_policy
+from alight._src.config.loading import config, current_policy
 from alight._src.config.schema import HOST_DEVICE
 from alight.backends import registry
 
-__all__ = ["EVERYTHING", "WAITING", "left_to_numpy", "plan_at_once", "wait_to_plan"]
+__all__ = [
+    "EVERYTHING",
+    "FACTS",
+    "PARTS",
+    "WAITING",
+    "came",
+    "come",
+    "is_here",
+    "left_to_numpy",
+    "plan_at_once",
+    "rest",
+    "wait_no_longer",
+    "wait_to_plan",
+]
 
 EVERYTHING = 1 << 62  # a floor that no array reaches
 
@@ -66,10 +88,115 @@ def wait_to_plan() -> bool:
     return floor.waits()
 
 
+def wait_no_longer() -> None:
+    """Let no work of `alight run` wait for the program to have run for long, now or later."""
+    _waited[:] = [None]
+    if floor.scalars:
+        floor.wait(0.0)
+
+
 def plan_at_once() -> None:
     """Let no work wait to be planned, now or later: somebody asked for what plans give."""
     _waited[:] = [None]
+    _planner.state = _Planner.HERE
     floor.wait(0.0)
+
+
+# --- what plans comes behind ---
+class _Planner(Enum):
+    """What plans, on its way into the process: 90 modules, and what is read from disk for the first
+    plan (45 ms of processor time, EPYC)."""
+
+    ABSENT = auto()  # nothing large was met so far
+    COMING = auto()  # a thread loads it, and NumPy does what is asked for meanwhile
+    HERE = auto()  # or it is loaded by who needs it
+
+
+class _State:
+    state = _Planner.ABSENT
+
+
+_planner = _State()
+
+# What is imported behind, each after what it imports itself: Python's lock is free between them.
+PARTS: list[str] = []
+# What a first plan asks the store and the machine, called behind when all parts are there.
+FACTS: list[Callable[[], object]] = []
+
+_FOR_EVER = 1e9  # seconds
+# Between two parts, each of which takes some tenths of it: whoever waits for Python's lock has it.
+_PAUSE = 0.001
+# Held while a part is imported, and by a fork, so that no child is born with it half done.
+_importing = threading.Lock()
+
+
+def _wants_plans() -> bool:
+    """Tell whether who asks had better wait for what plans: somebody says how work is placed, has
+    plans checked, or wants a report of them."""
+    return _is_asked() or config().check or config().report is not None
+
+
+def rest() -> None:
+    """Leave work to NumPy, however large, until what plans is loaded, which begins with the first
+    that is large (`Floor.wait`). It is called when the floor is known."""
+    if _planner.state is not _Planner.HERE and not floor.scalars and not _wants_plans():
+        floor.wait(_FOR_EVER)
+
+
+def is_here() -> bool:
+    """Tell whether work may be planned; if not, have what plans loaded behind, while who asks goes
+    on with NumPy. Who says how work is placed waits for that."""
+    if _planner.state is _Planner.HERE or _wants_plans():
+        return True
+    come()
+    return False
+
+
+def come() -> None:
+    """Have what plans loaded, in a thread of its own: work on large arrays was met."""
+    if _planner.state is _Planner.ABSENT:
+        _planner.state = _Planner.COMING
+        try:
+            start_new_thread(_load, ())
+        except failures(RuntimeError):  # no thread is left, or Python ends: who plans loads it
+            came()
+
+
+def came() -> None:
+    """Note that what plans is loaded."""
+    if _planner.state is not _Planner.HERE:
+        _planner.state = _Planner.HERE
+        if not floor.scalars:  # under `alight run` the wait has an end of its own
+            floor.wait(0.0)
+
+
+def _load() -> None:
+    try:
+        for part in PARTS:
+            with _importing:
+                import_module(part)
+            sleep(_PAUSE)
+        for fact in FACTS:
+            fact()
+            sleep(_PAUSE)
+    except failures():
+        pass  # who plans meets it, and says so
+    finally:
+        came()
+
+
+def _after_fork_in_child() -> None:
+    _importing.release()
+    if _planner.state is _Planner.COMING:  # its thread is the parent's
+        came()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_importing.acquire,
+        after_in_parent=_importing.release,
+        after_in_child=_after_fork_in_child,
+    )
 
 
 def _is_host_known() -> bool:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import profile_at_hand, profile_of
 from alight._src.base.at_exit import interrupted, when_over
-from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import ignoring_failures
 from alight._src.base.uninterrupted import bring
 from alight._src.config.loading import config
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from alight._src.plan.plan import Decision
     from alight.device import Device
 
-__all__ = ["doubted", "look_again", "measure_later", "measure_when_over", "note_close"]
+__all__ = ["measure_later", "measure_when_over", "note_close"]
 
 _due: set[tuple[Callable[[str], None], str, int]] = set()
 
@@ -58,42 +57,31 @@ def _when_over(work: Callable[[str], None], name: str) -> None:
         when_over(work, name)
 
 
-_looked_at: set[str] = set()
 # As `measure.spot_check` allows a look, which is imported for one alone.
 _LOOK_SECONDS = 0.02
 
 
 def note_close(decisions: Iterable[Decision]) -> None:
-    """Where one of these was close, have the profiles behind it looked at again, once a process
-    and device, as soon as nobody waits for the plan."""
+    """Where one of these was close, have the profiles behind it looked at again when the process
+    ends, as what is found holds from the next start on: in the program's time a look took a call
+    of it 30 ms."""
     if FOREGROUND.allows(_LOOK_SECONDS):
-        doubted.update({name for decision in decisions for name in _close(decision)} - _looked_at)
+        for name in {name for decision in decisions for name in _close(decision)}:
+            _when_over(_look_again, name)
 
 
-# Devices whose profiles are to be looked at again.
-doubted: set[str] = set()
-for _seen in (_looked_at, doubted):
-    register(Cache.LOOKS, _seen.clear)
-
-
-def look_again(device: str) -> None:
-    """Try whether the profile of a device still holds, once a process.
-
-    What is found holds from the next start on: this process keeps its profile.
-    """
-    doubted.discard(device)
+def _look_again(device: str) -> None:
+    """Try whether the profile of a device still holds; one that does not is measured anew."""
     profile = profile_at_hand(device)
-    if device in _looked_at or profile is None or profile.origin == "recorded" or profile.doubts:
+    if profile is None or profile.origin == "recorded" or profile.doubts or interrupted():
         return
-    _looked_at.add(device)
     bring("alight._src.measure.spot_check")
     from alight._src.measure.spot_check import canary, holds  # late: most programs need no look
     from alight._src.measure.timing import Pace, outpaces
 
     where = registry.device(device)
     with ignoring_failures():  # a look must not end a program
-        with FOREGROUND.measuring():
-            ratio = canary(registry.backend_of(where), where, profile)
+        ratio = canary(registry.backend_of(where), where, profile)
         if ratio is not None and not holds(ratio, profile):
             if where.space == "host" and outpaces(profile.pace_seconds, Pace().now()):
                 # measured against the pace that is known, all would count for slow
@@ -104,11 +92,13 @@ def look_again(device: str) -> None:
                 )
                 return
             logger().info(
-                "%s takes %.2f times as long as its profile says, so it is measured anew when "
-                "the process ends. Fix: alight calibrate, when nothing else runs.",
+                "%s takes %.2f times as long as its profile says, so it is measured anew. "
+                "Fix: alight calibrate, when nothing else runs.",
                 *(device, ratio),
             )
-            measure_when_over(device)
+            if (due := (_measure_at_exit, device, os.getpid())) not in _due:
+                _due.add(due)
+                _measure_at_exit(device)
 
 
 def _close(decision: Decision) -> tuple[str, ...]:

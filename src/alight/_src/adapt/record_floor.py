@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from alight._core import floor
+from alight._src.adapt import first_plan
 from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import ignoring_failures
 from alight._src.base.formatting import readable_seconds
@@ -92,6 +93,7 @@ def settle_floor(planning_seconds: Callable[[], float]) -> None:
     if settings.policy.record_floor > 0 or not settings.policy.floor:
         floor.auto = uninterrupted(lambda: _floor_here(planning_seconds))
     floor.record_floor = current_policy().record_floor
+    first_plan.rest()
 
 
 # Measured so often, by one process each; then the least holds, and later ones measure none. On a

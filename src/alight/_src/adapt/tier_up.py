@@ -17,7 +17,7 @@ from alight._src.base.records import dataclass
 from alight._src.store import default_store
 from alight.device import Reason
 
-__all__ = ["Loss", "keep", "lost", "made", "reason", "used"]
+__all__ = ["Loss", "keep", "lost", "made", "reason", "recall", "used"]
 
 _KIND, _KEY = "met", "groups"
 
@@ -122,6 +122,11 @@ def _merged(old: dict[str, Any], _: dict[str, Any]) -> dict[str, Any]:
         }
     latest = sorted(groups, key=lambda group: groups[group]["met_at"])[-_KEPT:]
     return {group: groups[group] for group in latest}
+
+
+def recall() -> None:
+    """Know what earlier processes met, as who asks first does."""
+    _earlier()
 
 
 @cache

@@ -21,7 +21,6 @@ class Cache(Enum):
     RECALLED_DEVICES = auto()  # devices that were calibrated here
     VERIFIED_OPS = auto()  # which ops match NumPy on which device
     PROFILES = auto()  # profiles of devices, and what earlier processes counted for predictions
-    LOOKS = auto()  # which profiles were looked at again
     KERNELS_MET = auto()  # groups that NumPy ran for want of a kernel
     KERNELS_LOST = auto()  # groups whose kernels lost to NumPy
     TIMINGS = auto()  # what `pick="measure"` timed
@@ -36,7 +35,6 @@ RESTS_ON: dict[Cache, tuple[Cache, ...]] = {
     Cache.RECALLED_DEVICES: (Cache.SETTINGS,),
     Cache.VERIFIED_OPS: (Cache.SETTINGS,),
     Cache.PROFILES: (Cache.SETTINGS,),
-    Cache.LOOKS: (Cache.PROFILES,),
     Cache.KERNELS_MET: (Cache.PROFILES,),
     Cache.KERNELS_LOST: (Cache.PROFILES,),
     Cache.TIMINGS: (Cache.PROFILES,),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Never, TypeVar, cast, overload
 from weakref import WeakSet
 
 from alight._core.guard import by_position
-from alight._src.adapt.first_plan import plan_at_once
+from alight._src.adapt.first_plan import wait_no_longer
 from alight._src.base.cache_registry import Cache, register
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import truth
@@ -61,7 +61,7 @@ class Jitted(Dispatching):
         self._states = States()
         _all.add(self)
         owned(function)
-        plan_at_once()  # what a call takes is measured, planned and not
+        wait_no_longer()  # what a call takes is measured, planned and not
 
     # What a program may rebind to change what a call does.
     __code__ = _of_wrapped("__code__")

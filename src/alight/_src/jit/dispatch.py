@@ -31,6 +31,7 @@ from typing import Any
 
 from alight._core import POLICY, ArrayBase, keep_only, recording_errstate
 from alight._core.guard import by_position
+from alight._src.adapt import first_plan
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.originals import np
 from alight._src.config.loading import current_policy, policy
@@ -174,6 +175,8 @@ class Dispatching(GuardCache):
             self.race_kernels(missed, program)
         arrays = 0 if (described := missed.described) is None else len(described.arrays)
         way = kind.way(program, learned.proof.ops, arrays, _all_there)
+        if way in _PLANNED and not first_plan.is_here():
+            return self._numpy(args, kwargs)  # nothing is noted: it was nobody's turn
         result = _ANSWERS[way](self, missed, program, way)
         if kind.phase in OPEN:
             kind.judge()
@@ -329,6 +332,8 @@ class Dispatching(GuardCache):
     ) -> Any:
         """Return the result of running the body on Arrays; where it can be replayed, keep it as
         a program."""
+        if missed is None and tracing is None and here.leaves_choice and not first_plan.is_here():
+            return self._numpy(args, kwargs)
         began = perf_counter()
         leases = Leases()
         proven = missed is not None and missed.learned.proof.pure
@@ -410,6 +415,10 @@ _ANSWERS = {
     Way.OURS_TIMED: Dispatching._time_ours,
     Way.LAUNCHED: Dispatching._launch_ours,
 }
+
+
+# Ways on which something may have to be planned.
+_PLANNED = frozenset((Way.OURS, Way.OURS_TIMED, Way.LAUNCHED))
 
 
 def _all_there(program: HostProgram) -> bool:

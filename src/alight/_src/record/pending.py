@@ -29,6 +29,7 @@ from alight._core import (
     recording_errstate,
     take_over,
 )
+from alight._src.adapt import first_plan
 from alight._src.adapt.record_floor import settle_floor
 from alight._src.base import package
 from alight._src.base.cache_registry import Cache, register
@@ -113,6 +114,7 @@ def call_there(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -
 # The result elements below which an op on concrete operands is left to NumPy at once.
 record_floor = floor.here
 hooks.settle = partial(settle_floor, evaluate.planning_seconds)
+hooks.large = first_plan.come
 
 
 def array_floor() -> int:

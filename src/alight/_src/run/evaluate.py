@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -25,12 +24,11 @@ from alight._core import (
     pending_storages,
     request,
 )
-from alight._src.adapt import planner_facts, recalibrate
+from alight._src.adapt import first_plan, planner_facts, recalibrate
 from alight._src.base.cache_registry import Cache, forget, register
 from alight._src.base.originals import np
 from alight._src.base.uninterrupted import bring
 from alight._src.config.loading import config, current_policy, policy
-from alight._src.config.schema import HOST_DEVICE
 from alight._src.fp_warnings.emit import note
 from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
@@ -127,8 +125,6 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
     Raises the error of the first requested value that failed; the others are still computed.
     """
     asked = [value for value in values if value.op is not None]
-    if recalibrate.doubted:
-        _look_again()
     if not asked:
         return
     with residency.LOCK:
@@ -141,14 +137,6 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
                 if root.op is not None and isinstance(error, BaseException):
                     root.error = type(error)  # itself it would hold all that its traceback leads to
                     raise error
-
-
-def _look_again() -> None:
-    """Look whether profiles still hold on which plans were close. On the host that takes no lock:
-    no other thread shall wait for it."""
-    for name in tuple(recalibrate.doubted):
-        with nullcontext() if name == HOST_DEVICE else residency.LOCK:
-            recalibrate.look_again(name)
 
 
 def evaluate_all() -> None:
@@ -344,7 +332,52 @@ def _execution() -> Any:
     )
     from alight._src.run import execute
 
+    first_plan.came()
     return execute
+
+
+# What comes with it, in an order in which each import brings little: they are made behind.
+first_plan.PARTS += [
+    *("json", "alight._src.measure.profiles", "alight._src.ir.graph", "alight._src.ir.group"),
+    *("alight._src.plan.workload", "alight._src.plan.profile", "alight._src.plan.loop_overhead"),
+    *("alight._src.plan.plan", "alight._src.plan.cost", "alight._src.ir.rewrite"),
+    *("alight._src.plan.choose", "alight._src.plan.place", "alight._src.adapt.lazy_devices"),
+    *("alight._src.codegen.common.keys", "alight._src.run.kernels", "alight.backends.host"),
+    *("alight._src.run.pending_outcomes", "alight._src.run.prepared_step"),
+    *("alight._src.run.execute", "alight._src.measure.bounds", "alight._src.codegen.common.gaps"),
+]
+
+
+def _demoted() -> None:
+    from alight._src.adapt.regression_guard import demoted
+
+    demoted()
+
+
+def _met_before() -> None:
+    from alight._src.adapt import tier_up
+
+    tier_up.recall()
+
+
+def _unopened() -> None:
+    from alight._src.adapt import lazy_devices
+
+    lazy_devices.waiting(current_policy())
+
+
+def _plan_for_nothing() -> None:
+    """Make a plan as a first request would: what planning reads and makes once is there then."""
+    from alight._src.ir.graph import Graph, Node
+    from alight._src.plan.place import make_plan
+
+    layout = make_layout(np.dtype(np.float64), (_FIRST_ELEMENTS,))
+    graph = Graph((layout,), (Node(OPS["square"], (0,), (), layout),), (1,))
+    make_plan(graph, facts_of(((layout, frozenset((HOST,)), 0, 0),), 1), {})
+
+
+_FIRST_ELEMENTS = 1 << 20  # above the floor of most machines
+first_plan.FACTS += [_demoted, _met_before, _unopened, _plan_for_nothing]
 
 
 class _Requests:
@@ -417,8 +450,6 @@ def replay(plan: Plan, values: list[Value | None], order: WriteOrder | None = No
 
     The list is used up, so that what nobody else holds is free to be written in place.
     """
-    if recalibrate.doubted:
-        _look_again()
     with residency.LOCK:
         LOG.hit()
         if plan.unopened_devices is not None:
