@@ -119,7 +119,7 @@ def test_counts_elements_fallbacks_demotions_and_reset() -> None:
     assert snapshot.counts == {
         **{"launches": 2, "uploads": 1, "upload_bytes": 80, "cache_misses": 1, "cache_hits": 3},
         **{"downloads": 1, "download_bytes": 8, "fallbacks": 1, "exits": 0, "demotions": 1},
-        **{"kernels_compiled": 0, "kernels_loaded": 0},
+        **{"kernels_compiled": 0, "kernels_loaded": 0, "plans_loaded": 0},
     }
     assert snapshot.elements == {("generated", "cpu"): 111}
     assert snapshot.fallbacks[0].reason == "out of memory"

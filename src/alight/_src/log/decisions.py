@@ -213,7 +213,8 @@ class _Tally:
 
 _COUNTS = (
     *("uploads", "downloads", "upload_bytes", "download_bytes"),
-    *("launches", "cache_hits", "cache_misses", "kernels_compiled", "kernels_loaded"),
+    *("launches", "cache_hits", "cache_misses", "plans_loaded"),
+    *("kernels_compiled", "kernels_loaded"),
 )
 
 

@@ -55,6 +55,11 @@ def _lies(layout: Layout) -> tuple[Any, ...]:
     return layout.dtype, tuple([(size, stride) for size, stride in axes if size != 1])
 
 
+def _counts(layout: Layout) -> tuple[Any, ...]:
+    """Return of what type and how many along which axes the elements of a layout are."""
+    return layout.dtype, tuple([size for size in layout.shape if size != 1])
+
+
 def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) -> Iterator[str]:
     """Yield where a step is not what the graph has; ``views`` are those made so far, with the bytes
     before them."""
@@ -69,6 +74,9 @@ def _step_faults(step: Step, graph: Graph, views: dict[int, tuple[int, int]]) ->
         for number, local in zip(step.outputs, inner.outputs, strict=True):
             if _lies(graph.layouts[number]) != _lies(inner.layouts[local]):
                 yield f"makes %{number} as {inner.layouts[local]!r}"
+        for number, node in zip(step.nodes, inner.nodes, strict=False):
+            if _counts(graph.layouts[number]) != _counts(node.layout):
+                yield f"computes %{number} as {node.layout!r}"
         if (step.decision.chosen, step.decision.implementation) != (
             *(step.device, step.implementation),
         ):

@@ -272,10 +272,18 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     from alight._src.base.records import replace
     from alight._src.plan.place import make_plan
     from alight._src.plan.plan import LaunchStep
+    from alight._src.run import stored_plans
 
     here, settings = _policy(), config()
     facts = facts_of(leaves, read)
-    plan = make_plan(graph, facts, _cuts)
+    plan = None
+    large = not planner_facts.asides and len(graph.nodes) >= stored_plans.LEAST_NODES
+    if large:
+        plan = stored_plans.found(graph, facts)
+    if plan is None:
+        plan = make_plan(graph, facts, _cuts)
+        if large:
+            stored_plans.keep(graph, facts, plan)
     if not planner_facts.asides:
         if settings.calibrate == "auto":
             launches = [step.decision for step in plan.steps if isinstance(step, LaunchStep)]

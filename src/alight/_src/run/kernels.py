@@ -35,7 +35,7 @@ from alight._src.store import default_store, digest
 from alight.backends.registry import backend_of
 from alight.device import HOST_DEVICE, Device, Reason, Unsupported
 
-__all__ = ["GENERATED", "Maker", "kernel", "missing", "settle", "soon"]
+__all__ = ["GENERATED", "Maker", "kernel", "missing", "settle", "soon", "written_later"]
 
 GENERATED = "generated"
 
@@ -228,6 +228,11 @@ def keep(stored_as: str, key: str, device: str, data: bytes) -> None:
     """Store a compiled form; who runs the kernel does not wait for the disk, and a disk that is
     slow keeps no group, nor what its ops hold, alive."""
     default_store().write_bytes(KIND, stored_as, data, {"group": key, "device": device})
+
+
+def written_later(key: str, write: Callable[[], None]) -> None:
+    """Have something written for later processes when nothing else is to be made, or at the end."""
+    _background.add(f"{key}{_KEEP}", write)
 
 
 @cache
