@@ -399,3 +399,31 @@ def test_what_a_first_plan_loads(tmp_path: Path) -> None:
     assert not ours, "what plans is all behind"
     slow = ("dataclasses", "logging", "numpy.random", "importlib.metadata", "llvmlite", "copy")
     assert not set(slow).intersection(loaded), "each takes milliseconds, and no plan needs it"
+
+
+def test_who_asks_for_an_explanation_has_the_call_planned(tmp_path: Path) -> None:
+    program = (
+        HELD
+        + """
+    (np.zeros(10) + 1.0).to_numpy()  # the floor is known, and all rests
+    found = alight.explain(lambda x: x * 2.0 + x, np.zeros(2_000_000)).to_dict()
+    print(json.dumps([len(found["decisions"]), found["demotions"]]))
+    """
+    )
+    assert in_a_young_process(program, tmp_path) == [1, []]
+
+
+def test_the_report_says_what_was_numpys_meanwhile(tmp_path: Path) -> None:
+    program = (
+        HELD
+        + """
+    (np.zeros(2_000_000) + 1.0).to_numpy()
+    for _ in range(1000):
+        pass
+    told = alight.report().to_dict()["demotions"]
+    print(json.dumps([[row["what"], row["reason"]] for row in told]))
+    """
+    )
+    assert in_a_young_process(program, tmp_path) == [
+        ["the program's first work", first_plan.LOADING]
+    ]

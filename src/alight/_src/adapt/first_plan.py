@@ -18,6 +18,7 @@ from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.config.loading import config, current_policy
 from alight._src.config.schema import HOST_DEVICE
+from alight._src.log.decisions import LOG
 from alight.backends import registry
 
 __all__ = [
@@ -70,6 +71,8 @@ WAITING = (
     f"the first plan takes {readable_seconds(_OPENING_SECONDS)}, which is for programs that take "
     f"{readable_seconds(_OPENING_SECONDS / _OPENING_SHARE)} and more"
 )
+
+LOADING = "what plans is loaded meanwhile"
 
 _waited: list[None] = []
 
@@ -156,6 +159,7 @@ def come() -> None:
     """Have what plans loaded, in a thread of its own: work on large arrays was met."""
     if _planner.state is _Planner.ABSENT:
         _planner.state = _Planner.COMING
+        LOG.demotion("the program's first work", LOADING, None)
         try:
             start_new_thread(_load, ())
         except failures(RuntimeError):  # no thread is left, or Python ends: who plans loads it
