@@ -176,7 +176,8 @@ class Dispatching(GuardCache):
         arrays = 0 if (described := missed.described) is None else len(described.arrays)
         way = kind.way(program, learned.proof.ops, arrays, _all_there)
         if way in _PLANNED and not first_plan.is_here():
-            return self._numpy(args, kwargs)  # nothing is noted: it was nobody's turn
+            # Nothing is noted: it was nobody's turn.
+            return self._numpy(missed.args, missed.kwargs)
         result = _ANSWERS[way](self, missed, program, way)
         if kind.phase in OPEN:
             kind.judge()
@@ -332,8 +333,6 @@ class Dispatching(GuardCache):
     ) -> Any:
         """Return the result of running the body on Arrays; where it can be replayed, keep it as
         a program."""
-        if missed is None and tracing is None and here.leaves_choice and not first_plan.is_here():
-            return self._numpy(args, kwargs)
         began = perf_counter()
         leases = Leases()
         proven = missed is not None and missed.learned.proof.pure
