@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from _thread import start_new_thread
 from collections.abc import Callable
 from enum import Enum, auto
@@ -16,6 +15,7 @@ from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import is_host_stored, profile_of
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_seconds
+from alight._src.base.uninterrupted import hold, let_go
 from alight._src.config.loading import config, current_policy
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import LOG
@@ -129,8 +129,6 @@ FACTS: list[Callable[[], object]] = []
 _FOR_EVER = 1e9  # seconds
 # Between two parts, each of which takes some tenths of it: whoever waits for Python's lock has it.
 _PAUSE = 0.001
-# Held while a part is imported, and by a fork, so that no child is born with it half done.
-_importing = threading.Lock()
 
 
 def _wants_plans() -> bool:
@@ -177,8 +175,11 @@ def came() -> None:
 def _load() -> None:
     try:
         for part in PARTS:
-            with _importing:
+            hold()  # a fork waits for this part, and no child is born with it half done
+            try:
                 import_module(part)
+            finally:
+                let_go()
             sleep(_PAUSE)
         for fact in FACTS:
             fact()
@@ -190,17 +191,12 @@ def _load() -> None:
 
 
 def _after_fork_in_child() -> None:
-    _importing.release()
     if _planner.state is _Planner.COMING:  # its thread is the parent's
         came()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_importing.acquire,
-        after_in_parent=_importing.release,
-        after_in_child=_after_fork_in_child,
-    )
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _is_host_known() -> bool:
