@@ -70,7 +70,7 @@ def main():
     given = space["make"](scale)
     args = status("VmRSS") - base
     peaks, after, seconds = [], [], []
-    for turn in range(count):
+    for _ in range(count):
         forget_peak()
         began = time.perf_counter()
         result = body(*given)
