@@ -13,7 +13,7 @@ from alight._core import POLICY, floor
 from alight._src.adapt import recalibrate
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import is_host_stored, profile_of
-from alight._src.base.failures import failures
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.base.uninterrupted import hold, let_go
 from alight._src.config.loading import config, current_policy
@@ -87,7 +87,21 @@ def wait_to_plan() -> bool:
     left = _OPENING_SECONDS / _OPENING_SHARE - FOREGROUND.elapsed_seconds()
     if left <= 0.0 or _is_asked() or not is_host_stored():
         return False
-    floor.wait(left)
+    if _planner.state is _Planner.ABSENT:
+        from queue import Empty, SimpleQueue  # late: other programs wait for nothing
+
+        early: SimpleQueue[None] = SimpleQueue()
+        _planner.early = early.put
+
+        def wait() -> None:
+            with ignoring_failures(Empty):
+                early.get(timeout=left)
+
+        floor.wait(_FOR_EVER)
+        _planner.state = _Planner.COMING
+        _begin(wait)
+    else:
+        floor.wait(left)
     return floor.waits()
 
 
@@ -95,6 +109,7 @@ def wait_no_longer() -> None:
     """Let no work of `alight run` wait for the program to have run for long, now or later."""
     _waited[:] = [None]
     if floor.scalars:
+        _planner.early(None)
         floor.wait(0.0)
 
 
@@ -115,8 +130,13 @@ class _Planner(Enum):
     HERE = auto()  # or it is loaded by who needs it
 
 
+def _nobody(_: None) -> None:
+    """Wake nobody: no thread waits for its time."""
+
+
 class _State:
     state = _Planner.ABSENT
+    early: Callable[[None], None] = staticmethod(_nobody)
 
 
 _planner = _State()
@@ -150,6 +170,7 @@ def is_here() -> bool:
     if _planner.state is _Planner.HERE or _wants_plans():
         return True
     come()
+    _planner.early(None)
     return False
 
 
@@ -158,21 +179,26 @@ def come() -> None:
     if _planner.state is _Planner.ABSENT:
         _planner.state = _Planner.COMING
         LOG.demotion("the program's first work", LOADING, None)
-        try:
-            start_new_thread(_load, ())
-        except failures(RuntimeError):  # no thread is left, or Python ends: who plans loads it
-            came()
+        _begin(lambda: None)
+
+
+def _begin(wait: Callable[[], None]) -> None:
+    """Have what plans loaded when a wait is over."""
+    try:
+        start_new_thread(_load, (wait,))
+    except failures(RuntimeError):  # no thread is left, or Python ends: who plans loads it
+        came()
 
 
 def came() -> None:
     """Note that what plans is loaded."""
     if _planner.state is not _Planner.HERE:
         _planner.state = _Planner.HERE
-        if not floor.scalars:  # under `alight run` the wait has an end of its own
-            floor.wait(0.0)
+        floor.wait(0.0)
 
 
-def _load() -> None:
+def _load(wait: Callable[[], None]) -> None:
+    wait()
     try:
         for part in PARTS:
             hold()  # a fork waits for this part, and no child is born with it half done
