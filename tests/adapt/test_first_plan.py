@@ -399,3 +399,56 @@ def test_what_a_first_plan_loads(tmp_path: Path) -> None:
     assert not ours, "what plans is all behind"
     slow = ("dataclasses", "logging", "numpy.random", "importlib.metadata", "llvmlite", "copy")
     assert not set(slow).intersection(loaded), "each takes milliseconds, and no plan needs it"
+
+
+def test_who_asks_for_an_explanation_has_the_call_planned(tmp_path: Path) -> None:
+    program = (
+        HELD
+        + """
+    (np.zeros(10) + 1.0).to_numpy()  # the floor is known, and all rests
+    found = alight.explain(lambda x: x * 2.0 + x, np.zeros(2_000_000)).to_dict()
+    print(json.dumps([len(found["decisions"]), found["demotions"]]))
+    """
+    )
+    assert in_a_young_process(program, tmp_path) == [1, []]
+
+
+def test_the_report_says_what_was_numpys_meanwhile(tmp_path: Path) -> None:
+    program = (
+        HELD
+        + """
+    (np.zeros(2_000_000) + 1.0).to_numpy()
+    for _ in range(1000):
+        pass
+    told = alight.report().to_dict()["demotions"]
+    print(json.dumps([[row["what"], row["reason"]] for row in told]))
+    """
+    )
+    assert in_a_young_process(program, tmp_path) == [
+        ["the program's first work", first_plan.LOADING]
+    ]
+
+
+def test_under_run_what_plans_is_there_when_the_wait_is_over(tmp_path: Path) -> None:
+    program = (
+        HELD
+        + """
+    from alight._src.adapt.foreground import FOREGROUND
+    from alight._src.api.stand_ins import numpy_namespace
+
+    first_plan.is_host_stored = lambda: True
+    first_plan.left_to_numpy = lambda: False
+    FOREGROUND.began = time.perf_counter() + 1000.0
+    floor.scalars, floor.record_floor = True, 1000
+    young = numpy_namespace()
+    a = young.arange(4000.0)
+    waits = a + 1.0
+    told = [first_plan._planner.state.name, floor.kept, waits.storage.value.op is None]
+    alight.jit(lambda x: x + 1.0)  # who jits does not wait for the second to be over
+    comes()
+    b = a + 1.0
+    print(json.dumps([told, floor.kept, b.storage.value.op is not None, float(b.sum())]))
+    """
+    )
+    expected = float((np.arange(4000.0) + 1.0).sum())
+    assert in_a_young_process(program, tmp_path) == [["COMING", 1000, True], 0, True, expected]

@@ -48,11 +48,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def program(seed: float = 1.5) -> list[np.ndarray[Any, Any]]:
+def program(seed: float = 1.5, more: int = 0) -> list[np.ndarray[Any, Any]]:
     """Return what a program of many ops gives, as a process that just started plans it."""
     forget(Cache.PLANS)
     with alight.policy(devices=["cpu"]):
-        x = alight.asarray(np.linspace(0.0, 1.0, 500_000))
+        x = alight.asarray(np.linspace(0.0, 1.0, 500_000 + more))
         a = x
         for turn in range(NODES // 2):
             a = a * seed + x if turn % 3 else alight.sqrt(a) - x
@@ -94,6 +94,15 @@ def test_who_was_measured_anew_plans_anew(
     before = loaded()
     program()
     assert loaded() == before and max(made) >= stored_plans.LEAST_NODES
+
+
+def test_sizes_that_never_come_again_do_not_fill_the_disk(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_plans, "_MOST_WRITTEN", 2)
+    for more in range(4):
+        program(more=more)
+    assert sum(entry.kind == "plan" for entry in store.entries()) == 2
 
 
 @pytest.mark.parametrize(

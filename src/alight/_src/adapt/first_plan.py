@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from _thread import start_new_thread
 from collections.abc import Callable
 from enum import Enum, auto
@@ -14,10 +13,12 @@ from alight._core import POLICY, floor
 from alight._src.adapt import recalibrate
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.planner_facts import is_host_stored, profile_of
-from alight._src.base.failures import failures
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.formatting import readable_seconds
+from alight._src.base.uninterrupted import hold, let_go
 from alight._src.config.loading import config, current_policy
 from alight._src.config.schema import HOST_DEVICE
+from alight._src.log.decisions import LOG
 from alight.backends import registry
 
 __all__ = [
@@ -71,6 +72,8 @@ WAITING = (
     f"{readable_seconds(_OPENING_SECONDS / _OPENING_SHARE)} and more"
 )
 
+LOADING = "what plans is loaded meanwhile"
+
 _waited: list[None] = []
 
 
@@ -84,7 +87,21 @@ def wait_to_plan() -> bool:
     left = _OPENING_SECONDS / _OPENING_SHARE - FOREGROUND.elapsed_seconds()
     if left <= 0.0 or _is_asked() or not is_host_stored():
         return False
-    floor.wait(left)
+    if _planner.state is _Planner.ABSENT:
+        from queue import Empty, SimpleQueue  # late: other programs wait for nothing
+
+        early: SimpleQueue[None] = SimpleQueue()
+        _planner.early = early.put
+
+        def wait() -> None:
+            with ignoring_failures(Empty):
+                early.get(timeout=left)
+
+        floor.wait(_FOR_EVER)
+        _planner.state = _Planner.COMING
+        _begin(wait)
+    else:
+        floor.wait(left)
     return floor.waits()
 
 
@@ -92,6 +109,7 @@ def wait_no_longer() -> None:
     """Let no work of `alight run` wait for the program to have run for long, now or later."""
     _waited[:] = [None]
     if floor.scalars:
+        _planner.early(None)
         floor.wait(0.0)
 
 
@@ -112,8 +130,13 @@ class _Planner(Enum):
     HERE = auto()  # or it is loaded by who needs it
 
 
+def _nobody(_: None) -> None:
+    """Wake nobody: no thread waits for its time."""
+
+
 class _State:
     state = _Planner.ABSENT
+    early: Callable[[None], None] = staticmethod(_nobody)
 
 
 _planner = _State()
@@ -126,8 +149,6 @@ FACTS: list[Callable[[], object]] = []
 _FOR_EVER = 1e9  # seconds
 # Between two parts, each of which takes some tenths of it: whoever waits for Python's lock has it.
 _PAUSE = 0.001
-# Held while a part is imported, and by a fork, so that no child is born with it half done.
-_importing = threading.Lock()
 
 
 def _wants_plans() -> bool:
@@ -149,6 +170,7 @@ def is_here() -> bool:
     if _planner.state is _Planner.HERE or _wants_plans():
         return True
     come()
+    _planner.early(None)
     return False
 
 
@@ -156,25 +178,34 @@ def come() -> None:
     """Have what plans loaded, in a thread of its own: work on large arrays was met."""
     if _planner.state is _Planner.ABSENT:
         _planner.state = _Planner.COMING
-        try:
-            start_new_thread(_load, ())
-        except failures(RuntimeError):  # no thread is left, or Python ends: who plans loads it
-            came()
+        LOG.demotion("the program's first work", LOADING, None)
+        _begin(lambda: None)
+
+
+def _begin(wait: Callable[[], None]) -> None:
+    """Have what plans loaded when a wait is over."""
+    try:
+        start_new_thread(_load, (wait,))
+    except failures(RuntimeError):  # no thread is left, or Python ends: who plans loads it
+        came()
 
 
 def came() -> None:
     """Note that what plans is loaded."""
     if _planner.state is not _Planner.HERE:
         _planner.state = _Planner.HERE
-        if not floor.scalars:  # under `alight run` the wait has an end of its own
-            floor.wait(0.0)
+        floor.wait(0.0)
 
 
-def _load() -> None:
+def _load(wait: Callable[[], None]) -> None:
+    wait()
     try:
         for part in PARTS:
-            with _importing:
+            hold()  # a fork waits for this part, and no child is born with it half done
+            try:
                 import_module(part)
+            finally:
+                let_go()
             sleep(_PAUSE)
         for fact in FACTS:
             fact()
@@ -186,17 +217,12 @@ def _load() -> None:
 
 
 def _after_fork_in_child() -> None:
-    _importing.release()
     if _planner.state is _Planner.COMING:  # its thread is the parent's
         came()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_importing.acquire,
-        after_in_parent=_importing.release,
-        after_in_child=_after_fork_in_child,
-    )
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _is_host_known() -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
+from alight._src.adapt.first_plan import plan_at_once
 from alight._src.base.failures import failures
 from alight._src.explain.report import Report, below_floor, made_report
 from alight._src.explain.tables_data import Row
@@ -52,6 +53,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
     from alight._src.jit.decorator import Jitted  # a process that jits nothing need not load it
     from alight._src.record.numpy_fallback import holds_arrays
 
+    plan_at_once()  # plans are what is asked for
     with as_called("explain", function, args, kwargs):
         before = LOG.snapshot()
         result = function(*args, **kwargs)

@@ -334,8 +334,6 @@ class Dispatching(GuardCache):
     ) -> Any:
         """Return the result of running the body on Arrays; where it can be replayed, keep it as
         a program."""
-        if missed is None and tracing is None and here.leaves_choice and not first_plan.is_here():
-            return self._numpy(args, kwargs)
         began = perf_counter()
         leases = Leases()
         proven = missed is not None and missed.learned.proof.pure

@@ -11,6 +11,7 @@ import json
 from functools import partial
 
 from alight._src.adapt.planner_facts import profile_of
+from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.base.uninterrupted import bring
@@ -60,9 +61,17 @@ def found(graph: Graph, facts: Facts) -> Plan | None:
 
 def keep(graph: Graph, facts: Facts, plan: Plan) -> None:
     """Have a plan written for later processes, once nobody waits for anything else."""
-    key = _key(graph, facts)
+    key = _key(graph, facts) if len(_written) < _MOST_WRITTEN else None
     if key is not None:
+        _written.append(key)
         written_later(key, partial(_write, key, plan))
+
+
+# A program that makes more of them has sizes that never come again, and would only fill the disk:
+# plans of 250 nodes are 70 kB each.
+_MOST_WRITTEN = 64
+_written: list[str] = []
+register(Cache.PROFILES, _written.clear)  # where plans lie goes by these
 
 
 def _write(key: str, plan: Plan) -> None:
