@@ -189,11 +189,11 @@ def test_views_that_are_read_only_are_shared_as_such() -> None:
 
 
 def test_more_views_than_are_kept_can_be_made() -> None:
-    x = ours(5000)
+    x = ours(10_000)
     for turn in range(2):
-        views = [x[i:] for i in range(4000)]
-        assert [len(view) for view in views[::500]] == [5000 - i for i in range(0, 4000, 500)]
-        assert float(views[-1][0]) == 3999.0, turn
+        views = [x[i:] for i in range(9000)]
+        assert [len(view) for view in views[::500]] == [10_000 - i for i in range(0, 9000, 500)]
+        assert float(views[-1][0]) == 8999.0, turn
 
 
 BRIEF = (
@@ -221,3 +221,17 @@ def test_small_work_runs_no_python_of_alights(text: str) -> None:
     finally:
         sys.setprofile(None)
     assert ran == []
+
+
+def test_numpys_own_functions_have_the_floor_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ours() + 1
+    monkeypatch.setattr(floor, "record_floor", -1)  # as a process begins
+    alight.linalg.norm(x)
+    assert floor.record_floor > 0
+    ran: list[str] = []
+    sys.setprofile(lambda frame, event, _: ran.append(frame.f_code.co_filename))
+    try:
+        alight.linalg.norm(x)
+    finally:
+        sys.setprofile(None)
+    assert [path for path in ran if path.startswith(PACKAGE)] == []
