@@ -64,7 +64,11 @@ static PyObject *bytes_of(Array *array, npy_intp least, bool write)
 {
     PyObject *made = write ? NULL : made_of((PyObject *)array);
     if (made != NULL && PyArray_CheckExact(made)) {
-        return PyArray_SIZE((PyArrayObject *)made) < least ? Py_NewRef(made) : NULL;
+        npy_intp size = PyArray_SIZE((PyArrayObject *)made);
+        if (size < least && floors->kept > 0 && size >= floors->kept) {
+            meet_large();
+        }
+        return size < least ? Py_NewRef(made) : NULL;
     }
     Layout *layout = window_of(array);
     Storage *storage = (Storage *)array->storage;
