@@ -272,7 +272,7 @@ def values_of(node: Any) -> Any:
 
 
 def test_prediction_of_compiling_grows_with_the_bodies() -> None:
-    short, long = probes.chain("float64", 64), probes.loop("exp", "float64", 64)
+    short, long = (probes.loop(name, "float64", 64) for name in ("square", "exp"))
     made = compile_seconds(short, None, False, False)
     assert 0 < made < compile_seconds(long, None, False, False)
     assert compile_seconds(long, None, True, False) < made  # loading has no bodies to go through
