@@ -229,8 +229,8 @@ class Maker:
     def _compiled(self) -> Any:
         if _lost:
             raise Unsupported(
-                "this process was forked while LLVM was at work. Fix: fork when "
-                "alight.settle() has returned"
+                "this process was forked while LLVM was at work, and cannot use it. Fix: start it "
+                "anew, as multiprocessing's spawn does"
             )
         backend = backend_of(self.device)
         try:
