@@ -110,6 +110,7 @@ class Execution:
                 if isinstance(step, LaunchStep):
                     self._salvage(step, error)
                 else:
+                    self.later = None
                     self._fail((step.target,), error)
             for number in dead:
                 self._drop(number)
