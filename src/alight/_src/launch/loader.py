@@ -39,12 +39,15 @@ from alight._src.record.tracebacks import clean_chain, without_ours
 
 __all__ = [
     "is_archive",
+    "marked",
+    "program_tree",
     "read_script",
     "rewrite",
     "run_code",
     "run_folder",
     "run_module",
     "run_script",
+    "serve",
 ]
 
 
@@ -92,14 +95,27 @@ def _compile(source: bytes, path: str) -> CodeType:
         return compile(source, path, "exec", dont_inherit=True)
     # Not ast.parse: its frame would stand in the traceback of a syntax error.
     tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    tree = program_tree(tree, path, b"numpy" in source, b"numpy.random" in source)
+    return marked(compile(tree, path, "exec", dont_inherit=True))
+
+
+def program_tree(
+    tree: ast.Module, path: str, numpy: bool = True, drawing: bool = True
+) -> ast.Module:
+    """Return the tree of one of the program's files, which may name ``numpy``, and
+    ``numpy.random``, as it is compiled."""
     tree = _with_border(tree, path)
-    if b"numpy" in source:
+    if numpy:
         tree = rewrite(tree)
         numpy_namespace()
-    if b"numpy.random" in source:
+    if drawing:
         # Rewritten imports of it look in sys.modules; others need not wait for NumPy's to load.
         random_namespace()
-    code = compile(tree, path, "exec", dont_inherit=True)
+    return tree
+
+
+def marked(code: CodeType) -> CodeType:
+    """Return code that another process finds the border by, where the program has one."""
     if not _has_border:
         return code
     from alight._src.jit.border_rewrite import holding_border
@@ -394,6 +410,16 @@ def _main_module(folder: str, argv: list[str], package: str | None = None) -> di
     sys.argv[:] = argv
     if not sys.flags.safe_path:
         sys.path[0] = folder
+    serve(folder, package)
+    module = ModuleType("__main__")
+    vars(module).update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = module
+    return vars(module)
+
+
+def serve(folder: str, package: str | None = None) -> None:
+    """Have this process be a program's whose files lie in a folder, and beside a package that is
+    not installed."""
     packages = _folders(os.path.dirname(str(module.__file__)) for module in (np, alight.errors))
     standard = _folders([os.path.dirname(os.__file__)])
     installed = (*packages, *standard)
@@ -404,10 +430,6 @@ def _main_module(folder: str, argv: list[str], package: str | None = None) -> di
     if floor.record_floor < 0 and not config().policy.floor:
         floor.record_floor = -LEAST_FLOOR
     hooks.appears = _appearance(packages)
-    module = ModuleType("__main__")
-    vars(module).update(__builtins__=builtins, __annotations__={})
-    sys.modules["__main__"] = module
-    return vars(module)
 
 
 def _folder_of(package: str) -> str | None:
