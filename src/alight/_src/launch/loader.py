@@ -6,6 +6,7 @@ everything else, ``sys.modules`` and ``__import__`` included, is left as it is.
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
@@ -22,7 +23,7 @@ from importlib.machinery import (
     SourceFileLoader,
     SourcelessFileLoader,
 )
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 from zipimport import ZipImportError, zipimporter
 
@@ -46,8 +47,10 @@ __all__ = [
     "run_code",
     "run_folder",
     "run_module",
+    "run_rest",
     "run_script",
     "serve",
+    "serving",
 ]
 
 
@@ -369,6 +372,21 @@ def run_code(
         raise
 
 
+def run_rest(tree: ast.Module, path: str, begun: FrameType) -> None:
+    """Run the rest of a script that another frame has begun, with its names, and end the program as
+    that ends; exceptions as for ``run_script``."""
+    flags = begun.f_code.co_flags & __future__.annotations.compiler_flag
+    code = compile(program_tree(tree, path), path, "exec", flags, dont_inherit=True)
+    try:
+        exec(marked(code), begun.f_globals)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _print_like_python(error)
+        raise
+    raise SystemExit
+
+
 def run_module(name: str, arguments: Sequence[str] = ()) -> None:
     """Run a module, or a package's ``__main__``, as `python -m` does; exceptions as for
     ``run_script``."""
@@ -415,6 +433,11 @@ def _main_module(folder: str, argv: list[str], package: str | None = None) -> di
     vars(module).update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = module
     return vars(module)
+
+
+def serving() -> bool:
+    """Tell whether files of this process see alight already."""
+    return bool(_program)
 
 
 def serve(folder: str, package: str | None = None) -> None:
