@@ -41,6 +41,7 @@ from alight._src.record.tracebacks import clean_chain, without_ours
 __all__ = [
     "is_archive",
     "marked",
+    "program_loader",
     "program_tree",
     "read_script",
     "rewrite",
@@ -221,7 +222,7 @@ class _ProgramLoader(SourceFileLoader):
         return self.code
 
 
-def _loader(name: str, path: str) -> SourceFileLoader:
+def program_loader(name: str, path: str) -> SourceFileLoader:
     """Return the loader of one source file; a plain one where there is nothing to rewrite.
 
     The work is done here and not in the loader, whose frames would stand in the tracebacks.
@@ -274,7 +275,7 @@ def _serve_folder(folder: str, installed: tuple[str, ...]) -> None:
         return FileFinder(
             path or os.curdir,
             (ExtensionFileLoader, EXTENSION_SUFFIXES),
-            (_loader, SOURCE_SUFFIXES),  # type: ignore[arg-type]  # called, like the classes
+            (program_loader, SOURCE_SUFFIXES),  # type: ignore[arg-type]  # called, like the classes
             (SourcelessFileLoader, BYTECODE_SUFFIXES),
         )
 
