@@ -41,7 +41,7 @@ def test_the_rest_of_a_script_runs_as_by_alight_run(tmp_path: Path) -> None:
     assert run(tmp_path, "-m", "alight", "run", "script.py", **FLOORLESS).stdout == found.stdout
 
 
-def test_it_ends_as_the_plain_script_does(tmp_path: Path) -> None:
+def test_a_script_that_installs_ends_as_the_plain_one_does(tmp_path: Path) -> None:
     install = "import alight; alight.install()"
     for end in ("1 / 0", "raise SystemExit(3)", "import sys; sys.exit('words')", "x[5000]"):
         write(tmp_path, {"beside.py": BESIDE, "script.py": script("import alight; 0", end)})
@@ -53,7 +53,7 @@ def test_it_ends_as_the_plain_script_does(tmp_path: Path) -> None:
         assert ours.stderr == plain.stderr
 
 
-def test_from_a_function_or_a_module_it_is_later_imports_that_see_alight(tmp_path: Path) -> None:
+def test_later_imports_see_alight_where_a_function_or_a_module_installs(tmp_path: Path) -> None:
     first = "import alight\ndef begin():\n    alight.install()\nbegin()\n"
     for text in (first + "import beside\n", "import first\nimport beside\n"):
         write(tmp_path, {"first.py": first, "beside.py": BESIDE})
