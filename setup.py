@@ -9,6 +9,6 @@ from setuptools import setup
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "tools"))
 
-from building import Build, extensions
+from building import Build, BuildModules, extensions
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": Build})
+setup(ext_modules=extensions(), cmdclass={"build_ext": Build, "build_py": BuildModules})

@@ -21,6 +21,7 @@ from typing import Any
 from setuptools import Extension, build_meta
 from setuptools.build_meta import *  # noqa: F403  (the hooks that are left as they are)
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 from setuptools.errors import CompileError
 
 WINDOWS, MACOS = sys.platform == "win32", sys.platform == "darwin"
@@ -32,6 +33,7 @@ FLAGS = ["-O3", "-ffp-contract=off", "-fvisibility=hidden"]
 # MSVC has C11's atomics on request only.
 MSVC_FLAGS = ["/O2", "/std:c11", "/experimental:c11atomics", "/fp:precise"]
 
+START = "alight.pth"
 ZIG = "ziglang"
 TARGET = os.environ.get("ALIGHT_BUILD_TARGET")
 # Where there is none of the name that Python's own had, which may have been built elsewhere.
@@ -132,3 +134,18 @@ class Build(build_ext):
         if self.force or not made.exists() or DIGEST.encode() not in made.read_bytes():
             self.force = True
             super().build_extension(ext)
+
+
+class BuildModules(build_py):
+    """Put the file beside the package that Python reads when it starts."""
+
+    def run(self) -> None:
+        """Copy what is to be installed."""
+        super().run()
+        if not self.editable_mode:
+            self.copy_file(str(ROOT / "tools" / START), str(Path(self.build_lib, START)))
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """Return what is installed."""
+        made = [] if self.editable_mode else [str(Path(self.build_lib, START))]
+        return [*super().get_outputs(include_bytecode), *made]

@@ -49,6 +49,8 @@ def check(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     if not any(name.startswith("alight/_core/_native.") and name.endswith(".so") for name in names):
         sys.exit(f"{wheel.name} has no native core.")
+    if not {"alight.pth", "alight_start.py"} <= {*names}:
+        sys.exit(f"{wheel.name} lacks what ALIGHT=1 begins with.")
     if find_spec("auditwheel") is None:
         print(f"{wheel.name}: not checked, auditwheel is not installed")
         return

@@ -35,6 +35,7 @@ if _TYPE_CHECKING:
     from alight._src.explain.report import report as report
     from alight._src.explain.report import reset as reset
     from alight._src.jit.decorator import jit as jit
+    from alight._src.launch.install import install as install
 
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
@@ -55,6 +56,10 @@ def __getattr__(name: str) -> _Any:
         found: _Any = __dir__()
     elif name == "jit":
         found = _import("alight._src.jit.decorator").jit
+    elif name == "install":
+        found = _import("alight._src.launch.install").install
+    elif name in ("load_ipython_extension", "unload_ipython_extension"):  # as IPython asks for them
+        found = getattr(_import("alight._src.launch.notebook"), name.partition("_")[0])
     elif name in _OWN:
         found = getattr(_import(f"alight._src.explain.{_OWN[name]}"), name)
     elif name.startswith("__"):
@@ -72,7 +77,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*_names(), "Array", "evaluate", "jit", "ops", "policy", *_OWN})
+    return sorted({*_names(), "Array", "evaluate", "install", "jit", "ops", "policy", *_OWN})
 
 
 if _environ.get("ALIGHT_REPORT"):

@@ -189,16 +189,17 @@ def test_views_that_are_read_only_are_shared_as_such() -> None:
 
 
 def test_more_views_than_are_kept_can_be_made() -> None:
-    x = ours(5000)
+    x = ours(10_000)
     for turn in range(2):
-        views = [x[i:] for i in range(4000)]
-        assert [len(view) for view in views[::500]] == [5000 - i for i in range(0, 4000, 500)]
-        assert float(views[-1][0]) == 3999.0, turn
+        views = [x[i:] for i in range(9000)]
+        assert [len(view) for view in views[::500]] == [10_000 - i for i in range(0, 9000, 500)]
+        assert float(views[-1][0]) == 8999.0, turn
 
 
 BRIEF = (
     *("float(x[2])", "int(x.sum())", "bool(x.max() > 10)", "x.min().item()", "x.tolist()"),
     *("np.asarray(x)", "np.asarray(x[2:5])", "x.to_numpy()", "(x * x).sum().to_numpy()"),
+    *("len(x)", "[*x]", "sum(x)", "[*x.reshape(2, 4)]", "max(x[3:])"),
     *("x.max() * x", "x[1] + x[2] > 3", "x[2:5] @ x[2:5] - x[0]", "-x.sum() / x[3]"),
     *("x.__setitem__(1, x[2])", "x.__setitem__(slice(1, 3), x[2:4])", "x.__iadd__(x.max())"),
 )
@@ -221,3 +222,45 @@ def test_small_work_runs_no_python_of_alights(text: str) -> None:
     finally:
         sys.setprofile(None)
     assert ran == []
+
+
+def test_numpys_own_functions_have_the_floor_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = ours() + 1
+    monkeypatch.setattr(floor, "record_floor", -1)  # as a process begins
+    alight.linalg.norm(x)
+    assert floor.record_floor > 0
+    ran: list[str] = []
+    sys.setprofile(lambda frame, event, _: ran.append(frame.f_code.co_filename))
+    try:
+        alight.linalg.norm(x)
+    finally:
+        sys.setprofile(None)
+    assert [path for path in ran if path.startswith(PACKAGE)] == []
+
+
+def test_items_are_as_many_as_there_are_when_their_turn_comes() -> None:
+    x = ours(4) + 1
+    seen = []
+    for item in x:
+        seen.append(float(item))
+        x[3] = 50
+    assert seen == [1.0, 2.0, 3.0, 50.0]
+    rows = iter((ours(6) + 1).reshape(2, 3))
+    assert iter(rows) is rows and [row.tolist() for row in rows] == [[1, 2, 3], [4, 5, 6]]
+    assert next(rows, None) is None
+    assert [*(ours(4) * 2)[::2]] == [0.0, 4.0] and [*ours(0)] == []
+    short = ours(4) + 0
+    some = iter(short)
+    next(some)
+    short.shape = (2, 2)
+    assert [row.tolist() for row in some] == [[2.0, 3.0]]
+    with pytest.raises(TypeError, match="iteration over a 0-d array"):
+        iter(x.sum())
+    with pytest.raises(TypeError, match="unsized"):
+        len(x.sum())
+
+
+def test_items_of_what_is_pending_come_too() -> None:
+    with alight.policy(floor=0):
+        x = ours(3) * 2
+        assert [float(item) for item in x] == [0.0, 2.0, 4.0] and len(x * 2) == 3

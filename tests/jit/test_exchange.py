@@ -6,8 +6,10 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+import alight
 from alight._src.jit.exchange import exchange
 
 pytestmark = pytest.mark.usefixtures("looked_at_once")
@@ -74,3 +76,71 @@ def test_what_a_dict_lost_or_was_given_stays() -> None:
 
     exchange(kept, give)
     assert kept == {"a": "new", "c": "theirs"}
+
+
+def chained(x: Any) -> Any:
+    raise LookupError(x[1:]) from ValueError(x.sum())
+
+
+def on_the_way(x: Any) -> Any:
+    try:
+        raise ValueError(x.sum(), [x * 2])
+    except ValueError:
+        raise LookupError(x[1:])  # noqa: B904  # it is the context that is looked at
+
+
+def with_attributes(x: Any) -> Any:
+    error = LookupError([x * 2], {"x": x[1:]})
+    error.found = [x.sum(), (x + 1,)]  # type: ignore[attr-defined]
+    raise error
+
+
+def several(x: Any) -> Any:
+    raise ExceptionGroup("several", [ValueError(x.sum()), LookupError(x * 2)])
+
+
+def generated(x: Any) -> Any:
+    def steps() -> Any:
+        yield x
+        raise LookupError(x * 2) from ValueError(x.sum())
+
+    return steps()
+
+
+def led_to(item: Any) -> Any:
+    """Yield what an error, and those that led to it, keep."""
+    if isinstance(item, BaseException):
+        others = item.exceptions if isinstance(item, BaseExceptionGroup) else ()
+        item = (*item.args, vars(item), item.__cause__, item.__context__, *others)
+    if isinstance(item, (list, tuple, dict)):
+        for part in item.values() if isinstance(item, dict) else item:
+            yield from led_to(part)
+    else:
+        yield item
+
+
+@pytest.mark.parametrize("body", [chained, on_the_way, with_attributes, several, generated])
+def test_errors_and_those_that_led_to_them_keep_what_numpy_gives(body: Any) -> None:
+    def kept(function: Any) -> list[Any]:
+        try:
+            list(function(np.arange(4.0)))
+        except (LookupError, ExceptionGroup) as error:
+            return [*led_to(error)]
+        raise AssertionError
+
+    with alight.policy(floor=0):
+        made = kept(alight.jit(body))
+    for one, other in zip(made, kept(body), strict=True):
+        assert type(one) is type(other)
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_error_that_the_caller_handles_stays_as_it_is() -> None:
+    mine = alight.asarray(np.arange(3.0))
+    try:
+        raise ValueError(mine)
+    except ValueError as handled:
+        with pytest.raises(LookupError) as found:
+            alight.jit(chained)(np.arange(4.0))
+        assert handled.args[0] is mine
+        assert found.value.__context__ is not None

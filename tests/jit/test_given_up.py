@@ -14,6 +14,7 @@ import alight
 from alight._core import POLICY, at_hand, floor
 from alight._src.config.loading import current_policy
 from alight._src.jit import trace
+from alight._src.jit.call_phases import Event
 from alight._src.jit.specialization import Specialization
 from alight._src.jit.trace import Trace
 from alight._src.record import pending
@@ -329,6 +330,19 @@ def test_the_clock_is_looked_at_however_a_body_records(
     given = np.linspace(0, 1, 5)
     np.testing.assert_allclose(alight.jit(body)(given), body(given))
     assert ended
+
+
+def test_why_numpy_has_the_calls_is_told() -> None:
+    kind = Specialization()
+    kind.gave_up(0.025)
+    assert (
+        kind.why == "alight took more than 25 ms, NumPy has it until looking at the whole may pay"
+    )
+    kind.ran_numpy(0.002)
+    kind.came(Event.PAYS)
+    kind.gave_up(0.025)
+    assert kind.taken == "numpy"
+    assert kind.why == "NumPy took 2 ms, alight more than 25 ms"
 
 
 class Struck:

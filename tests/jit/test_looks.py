@@ -228,3 +228,25 @@ def test_the_guard_asks_when_a_verdict_is_due(monkeypatch: pytest.MonkeyPatch) -
 
 
 _ran_numpy = Specialization.ran_numpy
+
+
+def test_the_guard_has_the_calls_while_what_plans_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Specialization, "waits", lambda kind, ops: len(kind.numpy_seconds) < 2)
+    monkeypatch.setattr(dispatch.first_plan, "is_here", lambda: False)
+    missed: list[Any] = []
+    miss = dispatch.Dispatching.miss
+    monkeypatch.setattr(
+        dispatch.Dispatching, "miss", lambda *given: missed.append(given) or miss(*given)
+    )
+    x = np.arange(10.0)
+    jitted: Any = alight.jit(lambda x: x * 2)
+    for _ in range(2):
+        jitted(x)
+    jitted.clear()  # the guard's entries: it asks
+    for _ in range(30):
+        jitted(x)
+    (kind,) = jitted._specializations.values()
+    assert kind.phase is Phase.COLD and not kind.alight_seconds
+    assert len(missed) <= 5  # calls that the machine holds up are few for the time it asks after

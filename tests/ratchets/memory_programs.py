@@ -88,9 +88,9 @@ def body(x):
     ),
     Program(
         "stencil",
-        "(np.zeros((4000, 25 * n // 4000)), 20)",
+        "(np.zeros((4000, 25 * n // 4000)),)",
         """
-def body(u, turns):
+def body(u):
     u[0] = 1.0
     for _ in range(4):
         u[1:-1, 1:-1] = 0.25 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2])
@@ -200,7 +200,7 @@ def body(p, v, g):
     ),
     Program(
         "distances",
-        "np.linspace(0.0, 1.0, 2000 * 3).reshape(-1, 3), np.linspace(1.0, 2.0, n * 3 // 300).reshape(-1, 3)",
+        "[np.linspace(0.0, 1.0, 3 * m).reshape(m, 3) for m in (2000, n // 300)]",
         """
 def body(a, b):
     d = a[:, None, :] - b[None, :, :]

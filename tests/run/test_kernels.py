@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import textwrap
 import threading
 import time
@@ -17,6 +18,7 @@ import pytest
 import alight
 from alight._src.adapt import tier_up
 from alight._src.base.cache_registry import Cache, forget
+from alight._src.codegen.llvm import elf, object_code
 from alight._src.config.loading import policy
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
@@ -87,7 +89,7 @@ import numpy as np, alight
 from alight._src.run import kernels
 from alight._src.measure import probes
 from alight.backends.registry import device
-kernels._EXIT_SECONDS = 60.0  # however busy the machine is
+kernels._WAIT_SECONDS = 60.0  # however busy the machine is
 cpu = device("cpu")
 found = []
 for op in {ops}:
@@ -171,12 +173,12 @@ def test_what_has_cost_little_does_not_hold_the_end_of_the_program_up(
         done.append("runs")
 
     clock = itertools.count()  # however long it takes for that job to end
-    monkeypatch.setattr(kernels, "perf_counter", lambda: 0.05 * next(clock))
+    monkeypatch.setattr(kernels, "perf_counter", lambda: 0.001 * next(clock))
     background.add("runs", runs)
     begun.wait()
     background.add("cheap", lambda: done.append("cheap"))
-    background.add("too long", lambda: done.append("too long"), kernels._EXIT_SECONDS)
-    background.add("pays", lambda: done.append("pays"), 0.1)
+    background.add("too long", lambda: done.append("too long"), kernels._WAIT_SECONDS)
+    background.add("pays", lambda: done.append("pays"), 0.002)
     background.stop()
     assert done == ["runs", "pays"]
 
@@ -272,7 +274,7 @@ def values_of(node: Any) -> Any:
 
 
 def test_prediction_of_compiling_grows_with_the_bodies() -> None:
-    short, long = probes.chain("float64", 64), probes.loop("exp", "float64", 64)
+    short, long = (probes.loop(name, "float64", 64) for name in ("square", "exp"))
     made = compile_seconds(short, None, False, False)
     assert 0 < made < compile_seconds(long, None, False, False)
     assert compile_seconds(long, None, True, False) < made  # loading has no bodies to go through
@@ -348,6 +350,113 @@ def test_a_fork_beside_a_kernel_that_is_made_leaves_the_child_its_collector(tmp_
     """
     done = python(textwrap.dedent(text), tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+FORKED_BESIDE = """
+import warnings
+warnings.simplefilter("ignore")  # Python 3.12 warns of every fork beside threads
+import os, threading, numpy as np, alight, llvmlite.binding as llvm
+from alight._src.codegen.llvm import compiled
+from alight._src.run import kernels
+inside, done = threading.Event(), threading.Event()
+def make():  # as a kernel is, and it takes for ever
+    with kernels._making, llvm.ffi.lib._lock:
+        compiled.at_work.append(None)
+        inside.set()
+        done.wait()
+        compiled.at_work.clear()
+thread = threading.Thread(target=make)
+thread.start()
+inside.wait()
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    done.set()
+    thread.join()
+with alight.policy(floor=0, force="cpu:generated"):
+    got = np.asarray(np.sqrt(alight.asarray(np.arange(9.0))))
+assert np.array_equal(got, np.sqrt(np.arange(9.0)))
+assert child or alight.report().to_dict()["totals"]["kernels_compiled"] == 1
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_waits_for_no_compiler_and_the_child_has_its_own(tmp_path: Path) -> None:
+    done = python(FORKED_BESIDE, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.fixture
+def compiling() -> Iterator[None]:
+    """Have another thread compile a kernel all the while."""
+    inside, done = threading.Event(), threading.Event()
+
+    def make() -> None:
+        with kernels._making:
+            inside.set()
+            done.wait()
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    inside.wait()
+    yield
+    done.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("compiling")
+def test_who_can_go_on_in_numpy_waits_for_no_other_kernel() -> None:
+    group = fresh_group(0b100110101)
+    patience = 0.9 * kernels._WAIT_SECONDS  # enough to compile it
+    assert compile_seconds(group, None, False, False) < patience
+    assert kernels.kernel(CPU, group, "generated", None, patience) is None
+
+
+@pytest.mark.skipif(not elf.HERE, reason="LLVM places object code here")
+@pytest.mark.usefixtures("compiling")
+def test_a_kernel_on_disk_waits_for_no_other_kernel() -> None:
+    group = fresh_group(0b100110111)
+    maker = kernels.Maker(CPU, group, None)
+    data = object_code.compile_group(group).object
+    kernels.keep(maker.stored_as, maker.key, "cpu", data)
+    assert kernels.kernel(CPU, group, "generated") is not None
+
+
+def test_the_end_of_a_program_waits_for_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[None] = []
+    monkeypatch.setattr(kernels, "leave_at_once", lambda: not left.append(None))
+    background = kernels._Background()
+    inside, done = threading.Event(), threading.Event()
+
+    def make() -> None:
+        kernels.at_work.append(None)
+        inside.set()
+        done.wait()
+        kernels.at_work.pop()
+
+    background.add("makes", make)
+    inside.wait()
+    background.stop()  # returns, though that job does not
+    assert left == [None]
+    done.set()
+
+
+LEAVING = """
+import os, sys, threading, time
+import ctypes
+from alight._src.base.at_exit import leave_at_once
+ctypes.CDLL(None).printf(b"written ")
+assert leave_at_once()
+sys.exit(7)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of the C library of Linux")
+def test_a_process_that_leaves_at_once_has_its_status_and_all_that_is_written(
+    tmp_path: Path,
+) -> None:
+    done = python(LEAVING, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "written ", "")
 
 
 ENDING = """

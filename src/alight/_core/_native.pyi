@@ -359,6 +359,18 @@ def fresh_array(made: Any) -> Any:
     """Return an array of ours that takes over a fresh ndarray or a NumPy scalar; None where
     wrapping takes more."""
 
+class Items:
+    """An iterator over an array: of as many items as there are when their turn comes."""
+
+    def __iter__(self) -> Items: ...
+    def __next__(self) -> Any: ...
+
+def items_of(array: ArrayBase) -> Any:
+    """Return an iterator over an array; NotImplemented of scalars, and where it has no axes."""
+
+def items_count(array: ArrayBase) -> Any:
+    """Return the length of an array's first axis; NotImplemented where it has none."""
+
 def exported(array: ArrayBase) -> Any:
     """Return an ndarray that shares an array's memory; NotImplemented where that takes more than a
     look."""

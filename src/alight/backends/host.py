@@ -8,7 +8,7 @@ so under the caller's ``np.errstate``; generated ones leave only flags behind, w
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -32,12 +32,14 @@ from alight.device import Device, Gap, Probe, Support, Unsupported
 
 __all__ = [
     "BindingKernel",
+    "Bound",
     "GeneratedKernel",
     "HostBackend",
     "HostKernel",
     "NumpyKernel",
     "address_of",
     "adopt",
+    "bind_written",
     "clear_floating_point_flags",
     "floating_point_flags",
     "host_view",
@@ -262,6 +264,10 @@ def adopt(
     return _copied(result, layout)
 
 
+# A value, and the bytes and the offset in them that it is to have.
+Bound = tuple[Value, Data, int]
+
+
 class GeneratedKernel:
     """A group compiled to machine code, run on the threads that pay."""
 
@@ -286,20 +292,46 @@ class GeneratedKernel:
 
 
 class BindingKernel:
-    """A generated kernel that fills memory it is given, to which a recorded value is bound as it
-    ends: what was computed in place from what is then gone cannot be computed once more."""
+    """A generated kernel that fills memory it is given with a result, to which a recorded value is
+    bound as it ends: what was computed in place from what is then gone cannot be computed once
+    more. ``others`` are the values of the other results, None where nobody has one."""
 
-    def __init__(self, kernel: GeneratedKernel, value: Value, data: Data, offset: int) -> None:
+    def __init__(
+        self, kernel: GeneratedKernel, bound: Bound, others: Sequence[Value | None]
+    ) -> None:
         self.group = kernel.group
         self._launch = kernel.launch
-        self._bound = value, data, offset
+        self._bound, self._others = bound, others
 
     def run(self, inputs: Sequence[Operand], outputs: Sequence[Operand | None]) -> list[Data]:
-        """Run the kernel; it makes nothing."""
-        value, data, offset = self._bound
-        addresses = [address_of(o) for o in (*inputs, *outputs) if o is not None]
-        value.bind_written(data, offset, self._launch, addresses)
-        return []
+        """Run the kernel; return the data made for outputs that are None, in order."""
+        made: list[Data] = []
+        addresses = [address_of(operand) for operand in inputs]
+        for number, operand in zip(self.group.graph.outputs, outputs, strict=True):
+            if operand is None:
+                made.append(fresh_data(self.group.graph.layouts[number]))
+                addresses.append(made[-1].address)
+            else:
+                addresses.append(address_of(operand))
+        bind_written(self._bound, self._others, made, self._launch, addresses)
+        return made
+
+
+def bind_written(
+    bound: Bound,
+    others: Sequence[Value | None],
+    made: Sequence[Data],
+    function: Callable[..., Any],
+    *args: Any,
+) -> None:
+    """Call a function that writes over what values are made of, and bind all of these values as it
+    returns, with nothing in between that may be interrupted: what is bound, and, for the others,
+    what was made."""
+    rest = [(value, data, 0) for value, data in zip(others, made, strict=True) if value is not None]
+    for value, data, offset in (*rest, bound):
+        args = (data, offset, function, *args)
+        function = value.bind_written
+    function(*args)
 
 
 class HostBackend:

@@ -163,6 +163,11 @@ bool outright(void);
 bool count_recorded(npy_intp elements);
 bool floor_ready(void);
 
+/* items.c */
+extern PyTypeObject ItemsType;
+PyObject *items_of(PyObject *module, PyObject *array);
+PyObject *items_count(PyObject *module, PyObject *array);
+
 /* pace.c */
 npy_intp paced_reduction(PyObject *pace, PyObject *array, Py_ssize_t more, npy_intp least);
 npy_intp paced_product(PyObject *left, PyObject *right, npy_intp least);

@@ -24,6 +24,8 @@ static PyMethodDef functions[] = {
      "Return a value that takes over a fresh dense ndarray with memory of its own; None for others."},
     {"fresh_array", fresh_array, METH_O,
      "Return an array of ours that takes over a fresh ndarray or a NumPy scalar; None where wrapping takes more."},
+    {"items_of", items_of, METH_O, "Return an iterator over an array; NotImplemented of scalars, and where it has no axes."},
+    {"items_count", items_count, METH_O, "Return the length of an array's first axis; NotImplemented where it has none."},
     {"exported", exported, METH_O,
      "Return an ndarray that shares an array's memory; NotImplemented where that takes more than a look."},
     {"at_hand", at_hand, METH_O,
@@ -83,7 +85,7 @@ PyMODINIT_FUNC PyInit__native(void)
     } types[] = {
         {"Layout", &LayoutType}, {"View", &ViewType}, {"Data", &DataType}, {"Value", &ValueType}, {"Storage", &StorageType}, {"Turn", &TurnType}, {"ArrayBase", &ArrayType},
         {"Hooks", &HooksType}, {"Floor", &FloorType}, {"Creation", &CreationType}, {"Namespace", &NamespaceType}, {"Public", &PublicType},
-        {"UfuncBase", &UfuncBaseType}, {"Border", &BorderType},
+        {"UfuncBase", &UfuncBaseType}, {"Border", &BorderType}, {"Items", &ItemsType},
         {"Key", &KeyType}, {"KernelCall", &KernelCallType}, {"Stock", &StockType}, {"Shelf", &ShelfType},
         {"DeviceBuffer", &DeviceBufferType}, {"Launches", &LaunchesType}, {"DeviceCall", &DeviceCallType},
     };

@@ -64,7 +64,11 @@ static PyObject *bytes_of(Array *array, npy_intp least, bool write)
 {
     PyObject *made = write ? NULL : made_of((PyObject *)array);
     if (made != NULL && PyArray_CheckExact(made)) {
-        return PyArray_SIZE((PyArrayObject *)made) < least ? Py_NewRef(made) : NULL;
+        npy_intp size = PyArray_SIZE((PyArrayObject *)made);
+        if (size < least && floors->kept > 0 && size >= floors->kept) {
+            meet_large();
+        }
+        return size < least ? Py_NewRef(made) : NULL;
     }
     Layout *layout = window_of(array);
     Storage *storage = (Storage *)array->storage;
@@ -202,11 +206,27 @@ PyObject *take_over(PyObject *module, PyObject *array)
 /* Return a fresh ndarray as an array of ours; consumes it. */
 static PyObject *adopted(PyObject *array) { return array_made_of((PyTypeObject *)hooks->array, array); }
 
+/* Tell whether an object is a scalar of NumPy's of a dtype that alight computes with. */
+static bool is_native_scalar(PyObject *object)
+{
+    PyTypeObject *const types[] = {
+        &PyDoubleArrType_Type, &PyBoolArrType_Type, &PyLongArrType_Type, &PyFloatArrType_Type, &PyIntArrType_Type,
+        &PyCDoubleArrType_Type, &PyLongLongArrType_Type, &PyULongArrType_Type, &PyUIntArrType_Type, &PyULongLongArrType_Type,
+        &PyByteArrType_Type, &PyUByteArrType_Type, &PyShortArrType_Type, &PyUShortArrType_Type, &PyHalfArrType_Type,
+        &PyCFloatArrType_Type,
+    };
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        if (Py_IS_TYPE(object, types[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Return a NumPy scalar as an array of ours; consumes it. NULL without an error: its dtype is not alight's. */
 PyObject *scalar_adopted(PyObject *scalar)
 {
-    bool number = PyArray_IsScalar(scalar, Bool) || (PyArray_IsScalar(scalar, Number) && !PyArray_IsScalar(scalar, Timedelta));
-    if (!number || PyArray_IsScalar(scalar, LongDouble) || PyArray_IsScalar(scalar, CLongDouble)) {
+    if (!is_native_scalar(scalar)) {
         Py_DECREF(scalar);
         return NULL;
     }
@@ -241,6 +261,9 @@ PyObject *taken_over(PyObject *made, npy_intp least)
     }
     least = array_floor(least);
     bool plain = floors->scalars || least == OUTRIGHT;
+    if (is_native_scalar(made)) {
+        return plain ? made : array_made_of((PyTypeObject *)hooks->array, made);
+    }
     if (PyArray_CheckExact(made)) {
         PyArrayObject *array = (PyArrayObject *)made;
         if (!is_native(PyArray_DESCR(array)) || (plain && PyArray_SIZE(array) < least)) {

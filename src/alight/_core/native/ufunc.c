@@ -10,7 +10,11 @@ typedef struct {
 static PyObject *ufunc_call(UfuncBase *self, PyObject *args, PyObject *kwargs)
 {
     Py_ssize_t named = kwargs == NULL ? 0 : PyDict_GET_SIZE(kwargs);
-    PyObject *out = named == 1 ? PyDict_GetItemString(kwargs, "out") : NULL;
+    static PyObject *name;
+    if (name == NULL && (name = PyUnicode_InternFromString("out")) == NULL) {
+        return NULL;
+    }
+    PyObject *out = named == 1 ? PyDict_GetItemWithError(kwargs, name) : NULL;
     if ((named == 0 || out != NULL) && self->numpy != NULL && hooks->at_once != NULL
         && PyDict_Check(hooks->at_once) && PyDict_GetItemWithError(hooks->at_once, self->numpy) != NULL
         && ((PyUFuncObject *)self->numpy)->nin == PyTuple_GET_SIZE(args)) {

@@ -8,7 +8,7 @@ Locks are taken in one order: who has one asks for none that stands before it.
     Turn                     to write at once into storages, by their addresses
     registry._finding        backends are made and devices opened
     uninterrupted._working   the main thread waits for work done apart
-    kernels._making          a kernel is made
+    kernels._making          a kernel is made; a fork waits for it only so long
     compiled._lock           its code becomes part of the process
     parsing.lock             text is parsed
     cuda_session.lock        a CUDA device's own state

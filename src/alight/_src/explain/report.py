@@ -199,6 +199,11 @@ class Report:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        from alight._src.explain.html_page import shown
+
+        return shown(self._document)
+
 
 def report(*unasked: Never) -> Report:
     """Return what this process has done since it started or was reset.

@@ -142,6 +142,14 @@ def tell_by_flags(graph: Graph, heard: Sequence[str], values: Sequence[Value]) -
                     _emit(what, node.op.called, modes[category], value.site)
 
 
+def tell_heard(graph: Graph, heard: Sequence[tuple[int, str]], values: Sequence[Value]) -> None:
+    """Emit what nodes, by their indices, were heard to cause."""
+    for index, what in heard:
+        modes = settings_of(values[index].errstate)
+        name = graph.nodes[index].op.called
+        _emit(what, name, modes[CATEGORY[what]], values[index].site)
+
+
 def _emit(what: str, name: str, mode: str, site: Any) -> None:
     message = f"{what} encountered in {name}"
     if mode == "print":

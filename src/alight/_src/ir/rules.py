@@ -214,8 +214,9 @@ def whole_view(work: Work, node: Node) -> int | None:
     return x if whole else None
 
 
-def whole_write(work: Work, node: Node) -> int | None:
-    """Take what was written for a write of all of ``old``: no copy, no wait for its readers."""
+def whole_write(work: Work, node: Node) -> Node | int | None:
+    """Take what was written for a write of all of ``old``: no copy, no wait for its readers. What
+    the caller of a jitted function sees in the end is written there, where it was at first."""
     value = node.operands[1]
     layout = node.layout
     if node.attr("layout") is not layout or node.attr("offset", 0) or not layout.dense:
@@ -223,7 +224,19 @@ def whole_write(work: Work, node: Node) -> int | None:
     below = work.node(value)
     if work.layout(value) is not layout or (below is not None and below.op.kind is Kind.VIEW):
         return None
+    if node.attr("leased") and work.number in work.live and _computed(below):
+        home = work.number
+        while (made := work.graph.made_by.get(home)) is not None and made.op.kind is Kind.WRITE:
+            home = made.operands[0]
+        if work.layout(home) is layout and home < work.first:
+            same = home == node.operands[0]
+            return None if same else Node(node.op, (home, value), node.attrs, layout)
     return _unwritten(work, value)
+
+
+def _computed(node: Node | None) -> bool:
+    """Tell whether a kernel that makes a value can leave it anywhere."""
+    return node is not None and node.op.kind is Kind.ELEMENTWISE and node.op is not _COPY
 
 
 def write_over_write(work: Work, node: Node) -> Node | None:

@@ -7,6 +7,7 @@ back to the caller is ndarrays again: an argument as the very object, a view of 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from types import FunctionType, GeneratorType, MethodType
 from typing import Any
@@ -60,6 +61,12 @@ class Leases:
         self._unseen: list[Any] = []  # objects that results lead to, until they are looked into
         self.ours_too = False  # an argument was an Array: then results are Arrays
         self.changed = False  # the body changed a list or dict that it was given
+        self._leave_handled()
+
+    def _leave_handled(self) -> None:
+        """Leave the error that the caller is handling, to which others will lead, as it is."""
+        if (handled := sys.exception()) is not None:
+            self._given[id(handled)] = (handled, handled)
 
     # -- in ---------------------------------------------------------------------------------------
     def take(
@@ -261,7 +268,7 @@ class Leases:
 
     def give_kept(self, error: BaseException | None) -> None:
         """Give ndarrays to what the body came by, for the Arrays that it put there, and to the
-        error that it raised. Call it after ``settle``."""
+        error that it raised and those that led to it. Call it after ``settle``."""
         reach = self.reach
         for item in () if reach is None else tuple(reach.met.values()):
             if type(item) is FunctionType:
@@ -273,7 +280,7 @@ class Leases:
                             space[name] = new
             exchange(item, self._new)
         if error is not None:
-            exchange(error, self._array_only)
+            self.give(error)
 
     def _new(self, item: Any) -> Any:
         """Return what an object of the caller's keeps, exchanged if the body put it there."""
@@ -363,11 +370,15 @@ class _Later(Leases):
     def _passed_on(self, inner: GeneratorType[Any, Any, Any]) -> Generator[Any, Any, Any]:
         step, sent = inner.send, None
         while True:
+            self._leave_handled()
             before, manners.scalar = manners.scalar, None if self.ours_too else Scalar.of
             try:
                 found = self._forgetting(step(sent))
             except StopIteration as end:
                 return self._forgetting(end.value)
+            except BaseException as error:
+                self._forgetting(error)
+                raise
             finally:
                 manners.scalar = before
             try:

@@ -176,8 +176,9 @@ class Dispatching(GuardCache):
         arrays = 0 if (described := missed.described) is None else len(described.arrays)
         way = kind.way(program, learned.proof.ops, arrays, _all_there)
         if way in _PLANNED and not first_plan.is_here():
-            # Nothing is noted: it was nobody's turn.
-            return self._numpy(missed.args, missed.kwargs)
+            if kind.phase is Phase.COLD:  # the guard has such calls meanwhile
+                return self._time_numpy(missed, program, Way.NUMPY_FOR_NOW)
+            return self._numpy(missed.args, missed.kwargs)  # nothing noted: it was nobody's turn
         result = _ANSWERS[way](self, missed, program, way)
         if kind.phase in OPEN:
             kind.judge()

@@ -95,6 +95,9 @@ def exchange(holder: Any, give: Give) -> Any:
     elif isinstance(holder, BaseException):
         if (args := _exchanged(holder.args, give)) is not holder.args:
             holder.args = args
+        others = holder.exceptions if isinstance(holder, BaseExceptionGroup) else ()
+        for other in (holder.__cause__, holder.__context__, *others):
+            give(other)
     elif isinstance(holder, FunctionType):
         for cell in holder.__closure__ or ():
             with ignoring_failures(ValueError):  # not assigned yet

@@ -41,6 +41,9 @@ __all__ = ["GuardCache", "MissedCall"]
 # How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
 # some 20 µs, so that after this much work it stays under 1 %.
 _ASK_SECONDS = 0.005
+# That is with so many arrays, each of which takes 3 µs to describe (4,000: 12 to 14 ms), and goes
+# with their number.
+_ASK_ARRAYS = 16
 
 _racing = renewed(globals(), "_racing", threading.Lock)
 
@@ -202,7 +205,9 @@ class GuardCache(CallGuard):
             return
         left = -1
         if math.isfinite(seconds):
-            calls = max(seconds, _ASK_SECONDS) / max(missed.specialization.numpy_seconds[0], 1e-9)
+            arrays = 0 if missed.described is None else len(missed.described.arrays)
+            seconds = max(seconds, _ASK_SECONDS * max(1.0, arrays / _ASK_ARRAYS))
+            calls = seconds / max(missed.specialization.numpy_seconds[0], 1e-9)
             left = max(1, int(calls))
         if missed.described is None:
             wide = [item for item in missed.args if type(item) is np.ndarray]

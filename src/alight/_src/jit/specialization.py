@@ -401,11 +401,15 @@ class Specialization:
         if self.alight_seconds:
             own = readable_seconds(self.alight_seconds[0])
             times.append(f"alight {'' if times else 'took '}{own}")
+        elif self.trial_seconds:
+            own = readable_seconds(self.trial_seconds)
+            times.append(f"alight {'' if times else 'took '}more than {own}")
         if numpys and len(times) < 2:
             return "alight would have NumPy do every part of it, too"
         if self.phase is Phase.WAITING:
-            times.append("too little for planning: NumPy has it until looking at the whole may pay")
-        elif numpys and self.alight_seconds[0] <= self.numpy_seconds[0]:
+            little = "" if self.trial_seconds else "too little for planning: "
+            times.append(f"{little}NumPy has it until looking at the whole may pay")
+        elif numpys and self.alight_seconds and self.alight_seconds[0] <= self.numpy_seconds[0]:
             times.append("too close to tell")
         elif self.taken == "undecided":
             times.append("both ways are still being timed")

@@ -26,6 +26,9 @@ TRACE_SECONDS = 1e-4
 # Steps of plans and elements read between two looks at the clock. Bodies that ask for fewer between
 # large steps are judged by what a whole run of them takes.
 _LEAST_STEPS = 64
+# Requests from which on there is a look at each element read: a body that asks for one a turn may
+# have each planned anew, of other dtypes or sizes, in some milliseconds each.
+_LEAST_REQUESTS = 8
 
 
 class Trace:
@@ -70,7 +73,7 @@ class Trace:
         if value.data is not None and self.mine(value):
             self.touched = True
         self.reads += 1
-        if self.reads + self.steps >= _LEAST_STEPS:
+        if self.reads + self.steps >= _LEAST_STEPS or self.requests >= _LEAST_REQUESTS:
             self.recorded()
 
     def recorded(self) -> None:

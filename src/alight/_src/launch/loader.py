@@ -6,6 +6,7 @@ everything else, ``sys.modules`` and ``__import__`` included, is left as it is.
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import builtins
@@ -22,7 +23,7 @@ from importlib.machinery import (
     SourceFileLoader,
     SourcelessFileLoader,
 )
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 from zipimport import ZipImportError, zipimporter
 
@@ -39,12 +40,18 @@ from alight._src.record.tracebacks import clean_chain, without_ours
 
 __all__ = [
     "is_archive",
+    "marked",
+    "program_loader",
+    "program_tree",
     "read_script",
     "rewrite",
     "run_code",
     "run_folder",
     "run_module",
+    "run_rest",
     "run_script",
+    "serve",
+    "serving",
 ]
 
 
@@ -92,14 +99,27 @@ def _compile(source: bytes, path: str) -> CodeType:
         return compile(source, path, "exec", dont_inherit=True)
     # Not ast.parse: its frame would stand in the traceback of a syntax error.
     tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    tree = program_tree(tree, path, b"numpy" in source, b"numpy.random" in source)
+    return marked(compile(tree, path, "exec", dont_inherit=True))
+
+
+def program_tree(
+    tree: ast.Module, path: str, numpy: bool = True, drawing: bool = True
+) -> ast.Module:
+    """Return the tree of one of the program's files, which may name ``numpy``, and
+    ``numpy.random``, as it is compiled."""
     tree = _with_border(tree, path)
-    if b"numpy" in source:
+    if numpy:
         tree = rewrite(tree)
         numpy_namespace()
-    if b"numpy.random" in source:
+    if drawing:
         # Rewritten imports of it look in sys.modules; others need not wait for NumPy's to load.
         random_namespace()
-    code = compile(tree, path, "exec", dont_inherit=True)
+    return tree
+
+
+def marked(code: CodeType) -> CodeType:
+    """Return code that another process finds the border by, where the program has one."""
     if not _has_border:
         return code
     from alight._src.jit.border_rewrite import holding_border
@@ -202,7 +222,7 @@ class _ProgramLoader(SourceFileLoader):
         return self.code
 
 
-def _loader(name: str, path: str) -> SourceFileLoader:
+def program_loader(name: str, path: str) -> SourceFileLoader:
     """Return the loader of one source file; a plain one where there is nothing to rewrite.
 
     The work is done here and not in the loader, whose frames would stand in the tracebacks.
@@ -255,7 +275,7 @@ def _serve_folder(folder: str, installed: tuple[str, ...]) -> None:
         return FileFinder(
             path or os.curdir,
             (ExtensionFileLoader, EXTENSION_SUFFIXES),
-            (_loader, SOURCE_SUFFIXES),  # type: ignore[arg-type]  # called, like the classes
+            (program_loader, SOURCE_SUFFIXES),  # type: ignore[arg-type]  # called, like the classes
             (SourcelessFileLoader, BYTECODE_SUFFIXES),
         )
 
@@ -353,6 +373,21 @@ def run_code(
         raise
 
 
+def run_rest(tree: ast.Module, path: str, begun: FrameType) -> None:
+    """Run the rest of a script that another frame has begun, with its names, and end the program as
+    that ends; exceptions as for ``run_script``."""
+    flags = begun.f_code.co_flags & __future__.annotations.compiler_flag
+    code = compile(program_tree(tree, path), path, "exec", flags, dont_inherit=True)
+    try:
+        exec(marked(code), begun.f_globals)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _print_like_python(error)
+        raise
+    raise SystemExit
+
+
 def run_module(name: str, arguments: Sequence[str] = ()) -> None:
     """Run a module, or a package's ``__main__``, as `python -m` does; exceptions as for
     ``run_script``."""
@@ -394,6 +429,21 @@ def _main_module(folder: str, argv: list[str], package: str | None = None) -> di
     sys.argv[:] = argv
     if not sys.flags.safe_path:
         sys.path[0] = folder
+    serve(folder, package)
+    module = ModuleType("__main__")
+    vars(module).update(__builtins__=builtins, __annotations__={})
+    sys.modules["__main__"] = module
+    return vars(module)
+
+
+def serving() -> bool:
+    """Tell whether files of this process see alight already."""
+    return bool(_program)
+
+
+def serve(folder: str, package: str | None = None) -> None:
+    """Have this process be a program's whose files lie in a folder, and beside a package that is
+    not installed."""
     packages = _folders(os.path.dirname(str(module.__file__)) for module in (np, alight.errors))
     standard = _folders([os.path.dirname(os.__file__)])
     installed = (*packages, *standard)
@@ -404,10 +454,6 @@ def _main_module(folder: str, argv: list[str], package: str | None = None) -> di
     if floor.record_floor < 0 and not config().policy.floor:
         floor.record_floor = -LEAST_FLOOR
     hooks.appears = _appearance(packages)
-    module = ModuleType("__main__")
-    vars(module).update(__builtins__=builtins, __annotations__={})
-    sys.modules["__main__"] = module
-    return vars(module)
 
 
 def _folder_of(package: str) -> str | None:

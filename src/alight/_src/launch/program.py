@@ -27,7 +27,7 @@ from alight._src.launch.loader import (
 from alight.backends import registry
 from alight.errors import AlightError, ConfigError
 
-__all__ = ["Action", "failing_in_words", "to_explain", "to_run"]
+__all__ = ["Action", "failing_in_words", "to_explain", "to_run", "to_start"]
 
 Action = Callable[[], None]
 
@@ -91,6 +91,14 @@ def to_explain(script: str, arguments: Sequence[str], module: bool, code: bool) 
 
     explain_at_exit()
     return run
+
+
+def to_start() -> None:
+    """Run the script that Python was started with, as `alight run` does."""
+    script, *arguments = sys.argv
+    with failing_in_words():
+        run = to_run(None, script, arguments, False, False)
+    run()
 
 
 @contextmanager

@@ -4,11 +4,12 @@ of."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 from weakref import ref
 
-__all__ = ["names_of", "owned", "place_of"]
+__all__ = ["namers", "names_of", "owned", "place_of"]
 
 Names = dict[str, Any]
 
@@ -39,6 +40,10 @@ def place_of(site: Any) -> tuple[str, int]:
         if start <= instruction < end and line is not None:
             return code.co_filename, line
     return code.co_filename, code.co_firstlineno
+
+
+# Who may know what a file is called that is none: a notebook's cell.
+namers: list[Callable[[str], str | None]] = []
 
 
 def owned(function: FunctionType) -> None:

@@ -73,10 +73,13 @@ _NOT_COUNTED = frozenset(("cast", "copy"))
 
 
 def place_of(site: Site) -> str | None:
-    """Return a call site as ``path:line``."""
+    """Return a call site as ``path:line``, or ``Cell In[3], line 7`` in a notebook."""
     if site is None:
         return None
     path, line = call_site.place_of(site)
+    for namer in call_site.namers:
+        if (name := namer(path)) is not None:
+            return f"{name}, line {line}"
     return f"{path}:{line}"
 
 

@@ -28,7 +28,15 @@ from alight._src.base.originals import np
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import COUNTED_DTYPES, LOG
 from alight._src.record.eager_calls import called
-from alight._src.record.pending import array_floor, call_there, concrete, manners, shape_of, site
+from alight._src.record.pending import (
+    array_floor,
+    call_there,
+    concrete,
+    manners,
+    record_floor,
+    shape_of,
+    site,
+)
 from alight._src.record.storage_io import at_once, check_writeable, host, is_scalar, opened
 
 _CONTAINERS = (tuple, list, dict)
@@ -266,6 +274,7 @@ def exit_to_numpy(
     if found is not NotImplemented:
         return found
     LOG.exit(_told(function), site())
+    record_floor()  # once it is known, the core leaves small work to NumPy itself
     result = run_in_numpy(function, args, kwargs, changed)
     LOG.elements("numpy", HOST_DEVICE, _eligible_elements(function, args, result))
     return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from alight._core import exported
+from alight._core import exported, items_count, items_of
 from alight._src.base import package
 from alight._src.base.originals import np
 from alight._src.record import storage_io
@@ -44,6 +44,11 @@ _VIEWS = frozenset(("reshape", "ravel", "transpose", "swapaxes", "squeeze"))
 _CHANGES = frozenset(("sort", "fill"))
 
 
+# What the core does of most arrays.
+_FIRST: dict[str, Any] = {
+    **{"to_numpy": exported, "__array__": exported},
+    **{"__iter__": items_of, "__len__": items_count},
+}
 # What gives Python's own objects.
 _ASKS: dict[str, Any] = {
     **{"__bool__": bool, "__int__": int, "__float__": float},
@@ -103,8 +108,8 @@ def _public(method: Any, name: str) -> Any:
         return public(method, view=theirs)
     if name in _CHANGES:
         return public(method, change=theirs)
-    if name in ("to_numpy", "__array__"):
-        return public(method, first=exported)
+    if name in _FIRST:
+        return public(method, first=_FIRST[name])
     if name in _ASKS:
         return public(method, ask=_ASKS[name])
     once = theirs if name in _AT_ONCE else None

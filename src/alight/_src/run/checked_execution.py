@@ -313,6 +313,9 @@ class CheckedExecution(execute.Execution):
     ) -> None:
         self._follow(self._into, later, window)
         super()._launch_into(later, window, bound)
+        for number in later.step.outputs:
+            if number != later.value:
+                self._follow(self._new, number)
 
     def _into(self, later: Any, window: base.Operand) -> None:
         """Note that a launch leaves its result in a window."""
@@ -323,8 +326,9 @@ class CheckedExecution(execute.Execution):
         arena, start = self._map.lies("host", data)
         start += window.offset
         self._copied(write, Place(arena, start - write.offset, self._layout(write)))
+        # NumPy, told where to leave what it makes, reads as a kernel does: `numpy_in_place`.
         operands = [
-            Operand(number, place, read_once(step.group, step.implementation, position))
+            Operand(number, place, read_once(step.group, "generated", position))
             for position, (number, where) in enumerate(zip(step.inputs, later.places, strict=True))
             for place in self._map.holders(*where)
             if is_host(place.arena)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter
 from typing import Any
 
 from alight._core import Data, Layout, Value, sole
@@ -25,11 +26,13 @@ from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.run import residency, window_writes
 from alight._src.run.numpy_again import made_again, one_by_one
+from alight._src.run.numpy_in_place import makes_nothing, run_into
 from alight._src.run.pending_outcomes import LaunchRecord, launched
 from alight._src.run.prepared_step import HERE, Ready, array_at, ready_of
 from alight._src.run.residency import Place
 from alight._src.run.streaming import streamed
 from alight.backends.base import Operand
+from alight.backends.host import host_view
 from alight.backends.registry import device
 from alight.device import HOST_DEVICE
 from alight.errors import OutOfDeviceMemory
@@ -107,6 +110,7 @@ class Execution:
                 if isinstance(step, LaunchStep):
                     self._salvage(step, error)
                 else:
+                    self.later = None
                     self._fail((step.target,), error)
             for number in dead:
                 self._drop(number)
@@ -123,12 +127,13 @@ class Execution:
         if not isinstance(write, WriteStep) or not window_writes.takes_all(step, write):
             return False
         ready = ready_of(step)
-        if not ready.plainly or write.value not in self.plan.dead[index]:
-            return False
-        if write.old in step.outputs:
-            return False  # what is written into is what the launch makes
+        if write.value not in self.plan.dead[index] or write.old in step.outputs:
+            return False  # it is needed for itself, or written into what the launch makes
         if make_errors():
             return False  # a warning would have to come before anything is written
+        guard = ready.guard
+        if not ready.plainly and guard is not None and guard.wants_shadow:
+            return False  # NumPy is to be timed on the operands
         places = [self._place(number) for number in step.inputs]
         data, start, _ = self._place(write.old)
         if data.array is None:
@@ -136,13 +141,22 @@ class Execution:
         replaced = window_writes.replaced(step, write, places, data, start + write.offset)
         if replaced is None:
             return False
-        told = not replaced or told_by_flags(step.group.graph)
-        if not told and ready.listened([self.values[number] for number in step.nodes]):
-            return False  # who is to warn is found out on the operands
-        into = ready.into(write.layout)
-        if into.compiled(into.patience) is None:
-            return False
-        self.later = _Later(step, self.plan.dead[index - 1], places, into, replaced)
+        runner = ready if ready.plainly else ready.turn()
+        if runner.implementation == "numpy":
+            if runner.worded or not makes_nothing(runner.compiled()):
+                return False
+            into = runner
+        else:
+            told = not replaced or told_by_flags(step.group.graph)
+            if not told and ready.listened([self.values[number] for number in step.nodes]):
+                return False  # who is to warn is found out on the operands
+            into = ready.into(step.outputs.index(write.value), write.layout)
+            if into.compiled(into.patience) is None:
+                return False
+        dead = self.plan.dead[index - 1]
+        for number in {*dead} - {*step.nodes, *step.inputs}:  # versions in between: they hold it
+            self._drop(number)
+        self.later = _Later(step, write.value, dead, places, ready, runner, into, replaced)
         return True
 
     def _step(self, step: LaunchStep | ViewStep | WriteStep, dead: Sequence[int]) -> None:
@@ -345,10 +359,11 @@ class Execution:
         data, offset, layout = old_place
         # Where the launch replaces windows of the old bytes, it alone may need them: their places
         # and the values, kept until then, hold the bytes.
+        replaced = [] if later is None else [n for n in later.replaced if n != step.old]
         mine = later is None or all(
-            [window_writes.only_read(self.values, n, later.step) for n in later.replaced]
+            [window_writes.only_read(self.values, n, later.step) for n in replaced]
         )
-        kept = [] if later is None else [self.values[number] for number in later.replaced]
+        kept = [self.values[number] for number in replaced]
         for number in dead:  # windows of the old bytes that were read before
             if number not in (step.old, step.value, step.target):
                 self._drop(number)
@@ -365,6 +380,9 @@ class Execution:
         else:
             held_by_value = 2 * len(kept)
         number_of_uses = sum(operand is old for operand in target.operands)
+        if later is not None:
+            held_by_value += step.old in later.replaced  # all of the old bytes at once
+            number_of_uses += window_writes.uses_below(old, self.values, later.step)
         in_place = (
             step.old in dead  # rewriting may have given old bytes readers that were not recorded
             and mine
@@ -397,8 +415,16 @@ class Execution:
             else:
                 self._bind(step.target, data, 0, layout)
                 return
+        whole = step.layout is layout and not step.offset
+        if not in_place and whole and self._is_given(step, value_place, dead):
+            assert value_place is not None
+            self._bind(step.target, value_place[0], value_place[1], layout)
+            return
         if not in_place:
-            data = residency.exact_copy(array_at((data, offset, layout)), layout)
+            here = (data, offset, layout)
+            data = (
+                residency.fresh(layout) if whole else residency.exact_copy(array_at(here), layout)
+            )
             offset = 0
         elif data.foreign:
             self.homes[step.target] = step.home
@@ -423,6 +449,14 @@ class Execution:
             data, offset, np.copyto, window, array_at(value_place), casting="unsafe"
         )
 
+    def _is_given(self, step: WriteStep, place: Place | None, dead: Sequence[int]) -> bool:
+        """Tell whether what is written may be the version itself, as nobody else needs it."""
+        if place is None or step.value not in dead or step.value in self.plan.outputs:
+            return False
+        data, offset, layout = place
+        own = not data.foreign and not data.shared and not data.fixed
+        return own and not offset and layout is step.layout and data.layout is layout
+
     def _may_write(self, step: WriteStep) -> bool:
         """Tell whether leased memory may be written before the end."""
         if self.homes.get(step.old, step.old) != step.home:
@@ -432,21 +466,46 @@ class Execution:
     def _launch_into(self, later: _Later, window: Operand, bound: tuple[Value, Data, int]) -> None:
         """Run a launch that waited for the memory of its result, which the written version is bound
         to."""
-        step, into = later.step, later.into
+        step, into, ready = later.step, later.into, later.ready
         recorded = [self.values[number] for number in step.nodes]
-        heard: list[str] = []
-        _, seconds, _ = into.submit(later.places, into.listened(recorded), heard, (window,), bound)
-        if self._tells(step, heard, recorded):
-            if later.replaced:
-                emit.tell_by_flags(step.group.graph, heard, recorded)  # type: ignore[arg-type]
+        listen, heard = into.listened(recorded), []
+        graph, position = step.group.graph, step.outputs.index(later.value)
+        rest = [number for number in step.outputs if number != later.value]
+        others = [self.values[number] for number in rest]
+        made: Sequence[Any]
+        seconds: float | None
+        if into.implementation == "numpy":
+            arrays = [array_at(place) for place in later.places]
+            began = perf_counter()
+            where = position, host_view(window)
+            made, found = run_into(into.kernel, arrays, *where, listen, bound, others)
+            seconds = perf_counter() - began
+            heard = [what for _, what in found]
+            if self._tells(step, heard, recorded):
+                emit.tell_heard(graph, found, recorded)  # type: ignore[arg-type]
+        else:
+            results = tuple([window if n == later.value else None for n in step.outputs])
+            given = listen, heard, results, (bound, others)
+            made, seconds, _ = into.submit(later.places, *given)
+            if not self._tells(step, heard, recorded):
+                pass
+            elif later.replaced:
+                emit.tell_by_flags(graph, heard, recorded)  # type: ignore[arg-type]
             else:
                 arrays = [array_at(place) for place in later.places]
-                emit.tell(step.group.graph, arrays, recorded)  # type: ignore[arg-type]
+                emit.tell(graph, arrays, recorded)  # type: ignore[arg-type]
         first = self.values[step.outputs[0]]
         site = None if first is None else first.site
-        spot = into.implementation, into.where.id
-        LOG.launched(step.decision, site, seconds, spot, into.eligible, not into.ran)
+        decision, runner = step.decision, later.runner
+        if runner is not ready:
+            stood_in.times += ready.kernel is None
+            decision = ready.decision_elsewhere()
+        LOG.launched(decision, site, seconds, into.spot, into.eligible, not into.ran)
+        if not ready.plainly and into.ran and seconds is not None:
+            ready.tried(seconds, runner, site)
         into.ran = True
+        for number, data in zip(rest, made, strict=True):
+            self.places[number] = data, 0, data.layout
         for number in later.dead:
             self._drop(number)
 
@@ -487,11 +546,15 @@ def bits(value: Value) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Later:
-    """A launch that waits for a write: what dies with it, its operands, what runs it, and the
-    inputs that the write replaces."""
+    """A launch that waits for a write of one of its results: which, what dies with it, its
+    operands, the step made ready, whose turn it is to run it, that made ready for the memory of the
+    result, and the inputs that the write replaces."""
 
     step: LaunchStep
+    value: int
     dead: Sequence[int]
     places: Sequence[Place]
+    ready: Ready
+    runner: Ready
     into: Ready
     replaced: Sequence[int]

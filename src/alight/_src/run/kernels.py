@@ -21,12 +21,13 @@ from typing import Any
 
 from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
-from alight._src.base.at_exit import interrupted, when_over
+from alight._src.base.at_exit import interrupted, leave_at_once, when_over
 from alight._src.base.failures import failures
 from alight._src.base.shortage import is_shortage
 from alight._src.base.uninterrupted import hold, let_go, uninterrupted, whereabouts
 from alight._src.codegen.common.keys import kernel_key
 from alight._src.codegen.llvm import elf
+from alight._src.codegen.llvm.compiled import at_work, give_up_work
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.measure.timing import quiet
@@ -46,9 +47,9 @@ _BY_LLVM = (HOST_DEVICE, "sim:0")
 
 _KEEP = "-keep"  # marks jobs that write what was made
 
-# The design's limit: what alight does for later starts when a program is over takes at most a
-# second.
-_EXIT_SECONDS = 1.0
+# Promised: neither the end of a program, nor a fork, nor another function waits longer than 50 ms
+# for a compiler. What is between this and that is for the rest of what they do.
+_WAIT_SECONDS = 0.025
 
 
 def kernel(
@@ -80,21 +81,33 @@ def kernel(
 
 
 def _had(maker: Maker, patience: float) -> Any:
-    finite = patience < math.inf  # else nothing is to be predicted
-    if finite and maker.key not in _made and (seconds := maker.seconds()) > patience:
-        # A group seen once may never come again; one that did will, as programs loop and are
-        # started anew.
-        loss = tier_up.lost(maker.stored_as, patience, maker.loading_seconds())
-        if loss.reason is Reason.COMPILING:
-            # Who pays once he has lost as much never pays more than twice what was best.
-            in_time = seconds if loss.seconds >= seconds else math.inf
-            _background.add(maker.key, maker.quietly, in_time)
-        return None
-    made = maker.make()
+    made = None
+    if patience == math.inf or maker.key in _made:  # nothing is to be predicted
+        made = maker.make()
+    else:
+        seconds = maker.seconds()
+        # Others may want what is locked meanwhile, and their patience nobody knows.
+        most = patience if _is_alone() else min(patience, _WAIT_SECONDS)
+        if seconds <= most:
+            made = maker.make(most - seconds)
+        if made is None:
+            # A group seen once may never come again; one that did will, as programs loop and are
+            # started anew.
+            loss = tier_up.lost(maker.stored_as, patience, maker.loading_seconds())
+            if loss.reason is Reason.COMPILING:
+                # Who pays once he has lost as much never pays more than twice what was best.
+                in_time = seconds if loss.seconds >= seconds else math.inf
+                _background.add(maker.key, maker.quietly, in_time)
+            return None
     if maker.key not in _used:
         _used.add(maker.key)
         tier_up.used(maker.stored_as)
     return made
+
+
+def _is_alone() -> bool:
+    """Tell whether the program has one thread."""
+    return threading.active_count() <= 1 + (_background.thread is not None)
 
 
 def soon(where: Device, group: Group, schedule: Any = None) -> bool:
@@ -175,44 +188,65 @@ class Maker:
         disk."""
         return self._predicts(stored=True, first=not elf.HERE)
 
-    def make(self) -> Any:
-        """Return the kernel: from this process, from disk, or compiled now."""
+    def make(self, wait_seconds: float = math.inf) -> Any:
+        """Return the kernel: from this process, from disk, or compiled now; None where another one
+        is being compiled for longer than it may wait."""
         # LLVM's objects are given up twice where what does so is interrupted.
-        return uninterrupted(self._make) if self.device.id in _BY_LLVM else self._make()
+        if self.device.id in _BY_LLVM:
+            return uninterrupted(partial(self._make, wait_seconds))
+        return self._make(wait_seconds)
 
-    def _make(self) -> Any:
+    def _make(self, wait_seconds: float) -> Any:
+        if self.key not in _made and elf.HERE and (found := self._loaded()) is not None:
+            return found  # LLVM has no part in it
         backend = backend_of(self.device)
         if self.key in _made:
             return backend.compile(self.device, self.group, GENERATED, self.schedule)
-        with _making:
-            blob = None
+        if not _making.acquire(timeout=-1 if wait_seconds == math.inf else wait_seconds):
+            return None
+        try:
+            found = None if elf.HERE or self.key in _made else self._loaded()
+            return self._compiled() if found is None else found
+        finally:
+            _making.release()
+
+    def _loaded(self) -> Any:
+        """Return the kernel from disk, None where it is not there or for another machine."""
+        blob = default_store().read_bytes(KIND, self.stored_as)
+        if blob is None:
+            return None
+        try:
+            found = backend_of(self.device).load(self.device, self.group, self.schedule, blob.data)
+        except failures() as error:  # made for a compiler or system that is not this one
+            LOG.fallback(f"kernel {self.key}", error)
+            return None
+        with _background._lock:
             if self.key not in _made:
-                blob = default_store().read_bytes(KIND, self.stored_as)
-            found: Any = None
-            if blob is not None:
-                try:
-                    found = backend.load(self.device, self.group, self.schedule, blob.data)
-                except failures() as error:  # made for a compiler or system that is not this one
-                    LOG.fallback(f"kernel {self.key}", error)
-                    blob = None
-            if found is None:
-                try:
-                    found = backend.compile(self.device, self.group, GENERATED, self.schedule)
-                except Unsupported as gap:
-                    _failed[self.key] = str(gap)
-                    raise
-                if self.key not in _made:
-                    data = backend.dump(found)
-                    if data:
-                        kept = partial(keep, self.stored_as, self.key, self.device.id, data)
-                        _background.add(f"{self.key}{_KEEP}", kept)
-            if self.key not in _made:
-                if blob is not None:
-                    LOG.count(kernels_loaded=1)
-                else:
-                    LOG.count(kernels_compiled=1)
+                LOG.count(kernels_loaded=1)
                 _made.add(self.key)
-            return found
+        return found
+
+    def _compiled(self) -> Any:
+        if _lost:
+            raise Unsupported(
+                "this process was forked while LLVM was at work, and cannot use it. Fix: start it "
+                "anew, as multiprocessing's spawn does"
+            )
+        backend = backend_of(self.device)
+        try:
+            found = backend.compile(self.device, self.group, GENERATED, self.schedule)
+        except Unsupported as gap:
+            _failed[self.key] = str(gap)
+            raise
+        if self.key not in _made:
+            data = backend.dump(found)
+            if data:
+                kept = partial(keep, self.stored_as, self.key, self.device.id, data)
+                _background.add(f"{self.key}{_KEEP}", kept)
+            with _background._lock:
+                LOG.count(kernels_compiled=1)
+                _made.add(self.key)
+        return found
 
     def quietly(self) -> None:
         """Make the kernel for later; an error belongs to who asks for it then."""
@@ -251,7 +285,7 @@ class _Background:
         # A queue: the notify of a condition drops RuntimeErrors, also those of signals' handlers.
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._settling: list[SimpleQueue[None]] = []
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         self._stopping = False
 
     def add(self, key: str, job: Callable[[], None], seconds: float = math.inf) -> None:
@@ -261,11 +295,11 @@ class _Background:
             if not self._stopping and key not in self._keys:
                 self._keys.add(key)
                 self._jobs.append((key, job, seconds))
-                if self._thread is None:
-                    self._thread = threading.Thread(
+                if self.thread is None:
+                    self.thread = threading.Thread(
                         target=self._run, name="alight-make", daemon=True
                     )
-                    self._thread.start()
+                    self.thread.start()
                 self._wake.put(None)
         if self._stopping and key.endswith(_KEEP):
             job()
@@ -284,23 +318,26 @@ class _Background:
         over.get()
 
     def stop(self) -> None:
-        """Let the job that runs end, for nothing can stop it, and start none but those that pay and
-        are predicted to end in time: the process is about to go."""
-        ends = perf_counter() + _EXIT_SECONDS
+        """Start none of the jobs that wait but those that pay and are predicted to end in time, and
+        leave the one that runs to itself: the process is about to go."""
+        ends = perf_counter() + _WAIT_SECONDS
         with self._lock:
             self._stopping = True
             waiting = [*self._jobs]
             self._jobs.clear()
             self._drop(*[key for key, _, _ in waiting])
             self._wake.put(None)
-            thread = self._thread
+            thread = self.thread
         if thread is not None:
-            thread.join()
+            thread.join(_WAIT_SECONDS)
+        alone = thread is None or not thread.is_alive()
         for key, job, seconds in waiting:
             # What was made already is written in any case: the next process starts with it.
-            in_time = perf_counter() + seconds <= ends
+            in_time = alone and perf_counter() + seconds <= ends
             if key.endswith(_KEEP) or (in_time and not interrupted()):
                 job()
+        if thread is not None and not alone and not (at_work and leave_at_once()):
+            thread.join()
 
     def _drop(self, *keys: str) -> None:
         self._keys.difference_update(keys)
@@ -312,7 +349,8 @@ class _Background:
             self._wake.get()
             while self._jobs:
                 with self._lock:
-                    if not self._jobs:
+                    # What waits when the program is over is left to who ends it.
+                    if not self._jobs or not threading.main_thread().is_alive():
                         break
                     key, job, _ = self._jobs.popleft()
                 try:
@@ -328,25 +366,40 @@ class _Background:
 _made: set[str] = set()
 _used: set[str] = set()
 _failed: dict[str, str] = {}
-# Held while a kernel is made, and by a fork, so that no child is born with a compiler at work.
+# Held while a kernel is made.
 _making = threading.RLock()
 _background = _Background()
+# Has anything in it where LLVM cannot be used any more.
+_lost: list[None] = []
 when_over(tier_up.keep)  # later than what follows: the last is done first
 atexit.register(lambda: _background.stop())
 
 
+# Whether the fork that goes on waited until no kernel was being made.
+_waited: list[bool] = []
+
+
 def _before_fork() -> None:
     hold()  # hooks before a fork are run in reverse, locks taken in one order
-    _making.acquire()
+    ends = perf_counter() + _WAIT_SECONDS
+    # No child is born with anything half done of Python's; what LLVM does longer than a fork may
+    # wait it does in a context that the child never asks for.
+    while not (held := _making.acquire(timeout=max(0.001, ends - perf_counter()))):
+        if at_work and perf_counter() >= ends:
+            break
+    _waited.append(held)
 
 
 def _after_fork_in_parent() -> None:
-    _making.release()
+    if _waited.pop():
+        _making.release()
     let_go()
 
 
 def _after_fork_in_child() -> None:
     global _making, _background
+    if not _waited.pop() and not give_up_work():
+        _lost.append(None)
     _making = threading.RLock()
     _background = _Background()  # its thread does not exist here
 

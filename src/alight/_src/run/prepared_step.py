@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
-from alight._core import OPERANDS, Data, KernelCall, Layout, Value
+from alight._core import OPERANDS, KernelCall, Layout, Value
 from alight._src.adapt.contest import Contender
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.adapt.regression_guard import GuardPhase, guard_of
@@ -27,7 +27,7 @@ from alight._src.run import kernels, residency, window_writes
 from alight._src.run.residency import Place
 from alight._src.run.streaming import Passage
 from alight.backends.base import Launch, Operand, prepared
-from alight.backends.host import BindingKernel, NumpyKernel
+from alight.backends.host import BindingKernel, Bound, NumpyKernel
 from alight.backends.machine import host_memory
 from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Reason
@@ -114,7 +114,7 @@ class Ready:
         own = implementation == step.implementation and where == step.device
         self.guard = guard_of(step) if own else None
         self.plainly = False  # the kernel is there, and nothing is left to find out
-        self.windows: dict[Layout, Ready] = {}
+        self.windows: dict[tuple[int, Layout], Ready] = {}
         self.worded = is_worded(step.group.graph)
         ours = implementation == "generated" and not self.late
         self.missed_fp_errors = frozenset(
@@ -150,12 +150,13 @@ class Ready:
             self.by_numpy = numpys and not self.worded
         return self.kernel
 
-    def into(self, window: Layout) -> Ready:
-        """Return the same step made ready to leave its one result in memory of this layout."""
-        if window not in self.windows:
-            step = replace(self.step, group=window_writes.group_into(self.step.group, window))
-            self.windows[window] = Ready(step, self.where.id, self.implementation)
-        return self.windows[window]
+    def into(self, output: int, window: Layout) -> Ready:
+        """Return the same step made ready to leave one of its results in memory of this layout."""
+        if (output, window) not in self.windows:
+            group = window_writes.group_into(self.step.group, output, window)
+            step = replace(self.step, group=group)
+            self.windows[output, window] = Ready(step, self.where.id, self.implementation)
+        return self.windows[output, window]
 
     @property
     def patience(self) -> float:
@@ -184,12 +185,13 @@ class Ready:
         places: Sequence[Place],
         listen: frozenset[str],
         heard: list[str],
-        results: tuple[Operand, ...] = (),
-        bound: tuple[Value, Data, int] | None = None,
+        results: tuple[Operand | None, ...] = (),
+        bound: tuple[Bound, Sequence[Value | None]] | None = None,
     ) -> tuple[Sequence[Any], float | None, tuple[Any, Any]]:
         """Run the kernel and return the buffers of its results, unless it is given memory for them;
         the seconds it took, or None where it goes on, and then the events around it. ``bound``: the
-        value that is bound as it ends, and to what (of a generated kernel on the host)."""
+        value that is bound as it ends, and to what, and the values of what it makes (of a generated
+        kernel on the host)."""
         where = self.where
         kernel = self.kernel or self.compiled()
         if self.by_numpy and not results:

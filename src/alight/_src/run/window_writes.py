@@ -29,19 +29,20 @@ __all__ = [
     "overlaps",
     "replaced",
     "takes_all",
+    "uses_below",
     "write_there",
 ]
 
 
 def takes_all(step: LaunchStep, write: WriteStep) -> bool:
-    """Tell whether a write takes the one result of a generated loop on the host as it is, into a
-    window in which every element has memory of its own."""
-    if step.outputs != (write.value,) or step.implementation != "generated":
+    """Tell whether a write takes a result of a loop on the host as it is, into a window in which
+    every element has memory of its own."""
+    if write.value not in step.outputs or step.implementation not in ("generated", "numpy"):
         return False
     if step.device != HOST_DEVICE or write.device != HOST_DEVICE:
         return False
     group, window = step.group, write.layout
-    made = group.graph.layouts[group.graph.outputs[0]]
+    made = group.graph.layouts[group.graph.outputs[step.outputs.index(write.value)]]
     if group.kind is not GroupKind.LOOP or made.shape != window.shape or not window.size:
         return False
     return not meets_itself(window.shape, window.strides, window.itemsize)
@@ -81,7 +82,7 @@ def replaced(
             continue
         # An element may take the place of the one it is made of, and of no other.
         same = memory is data and start == offset and layout is write.layout
-        if not same or number == write.old or around:
+        if not same or around:
             return None
         found.append(number)
     return found
@@ -91,15 +92,30 @@ def only_read(values: Sequence[Value | None], number: int, step: LaunchStep) -> 
     """Tell whether nobody holds a value but a launch's nodes, apart from its bytes."""
     value = values[number]
     assert value is not None, number
-    readers = [values[node] for node in step.nodes]
-    uses = sum([operand is value for v in readers if v is not None for operand in v.operands])
-    return sole(value, 1 + uses, sys.maxsize // 2)
+    return sole(value, 1 + uses_below(value, values, step), sys.maxsize // 2)
 
 
-def group_into(group: Group, window: Layout) -> Group:
-    """Return the group with its one result in memory of this layout."""
+def uses_below(old: Value, values: Sequence[Value | None], step: LaunchStep) -> int:
+    """Return how many operands a value is of what a launch's nodes were recorded as, and of the
+    versions between that these lead to."""
+    count, seen = 0, set()
+    ready = [value for value in [values[node] for node in step.nodes] if value is not None]
+    while ready:
+        value = ready.pop()
+        if id(value) not in seen:
+            seen.add(id(value))
+            for operand in value.operands:
+                if operand is old:
+                    count += 1
+                elif operand.op is not None:
+                    ready.append(operand)
+    return count
+
+
+def group_into(group: Group, output: int, window: Layout) -> Group:
+    """Return the group with one of its results in memory of this layout."""
     graph = group.graph
-    place = graph.outputs[0] - len(graph.inputs)
+    place = graph.outputs[output] - len(graph.inputs)
     nodes = list(graph.nodes)
     nodes[place] = replace(nodes[place], layout=window)
     return replace(group, graph=replace(graph, nodes=tuple(nodes)))

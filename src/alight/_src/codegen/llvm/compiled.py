@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from alight._src.base.at_fork import renewed
+from alight._src.base.failures import failures
 from alight._src.base.records import dataclass
 from alight._src.codegen.common.keys import keyed
 from alight._src.codegen.common.loops import TOLD, Schedule
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from alight._src.codegen.llvm.split_reduction import Parts
     from alight._src.ir.group import Group
 
-__all__ = ["Kernel", "bound", "forget", "here", "load_object"]
+__all__ = ["Kernel", "at_work", "bound", "forget", "give_up_work", "here", "load_object"]
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -108,6 +110,21 @@ def _parts(group: Group, shape: Nest) -> Parts | None:
 _lock = renewed(globals(), "_lock", threading.RLock)
 _known: dict[str, _Code] = {}
 
+# Has anything in it while LLVM is at work, on what is nobody else's.
+at_work: list[None] = []
+
+
+def give_up_work() -> bool:
+    """Have a forked child, which was born with LLVM at work, use it anew; tell whether it can."""
+    at_work.clear()
+    ffi = sys.modules["llvmlite.binding.ffi"]
+    try:
+        # held for good by a thread that does not exist here
+        ffi.lib._lock._lock = threading.RLock()
+    except failures(AttributeError):
+        return False
+    return True
+
 
 def bound(group: Group, schedule: Schedule | None, make: Callable[[], bytes]) -> Kernel:
     """Return the kernel of a group from code of its structure in this process, else from the
@@ -115,10 +132,11 @@ def bound(group: Group, schedule: Schedule | None, make: Callable[[], bytes]) ->
     _, _, shape, key = keyed(group, schedule)
     code = _known.get(key)
     if code is None:
+        data = make()  # nobody else's kernel waits for it
         with _lock:
             code = _known.get(key)
             if code is None:
-                code = _known[key] = _linked(make())
+                code = _known[key] = _linked(data)
     return Kernel(key, code, group, shape)
 
 

@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 from alight._src.codegen.common.gaps import check
 from alight._src.codegen.common.loops import Nest, Schedule, nest
 from alight._src.codegen.llvm.circular import rolled_kernel
-from alight._src.codegen.llvm.compiled import Kernel, bound
+from alight._src.codegen.llvm.compiled import Kernel, at_work, bound
 from alight._src.codegen.llvm.expressions import Module
 from alight._src.codegen.llvm.reduction import reduce_kernel
 from alight._src.codegen.llvm.row_column_reductions import row_column_kernel
@@ -92,7 +92,8 @@ def _together(texts: Mapping[str, str]) -> bytes:
 def _translated(text: str, explicit: bool, level: int = 1) -> bytes:
     """Return a module as object code; ``explicit`` code comes as vectors, without what is computed
     twice. LLVM chooses instructions and registers as for its optimisation ``level``."""
-    module = llvm.parse_assembly(text)
+    # in a context of its own: a child that is forked meanwhile finds the one that all share whole
+    module = llvm.parse_assembly(text, llvm.create_context())
     # For 1, 6 and 12 special functions O3 took 80, 105 and 162 ms for code of the same speed as
     # what is done to explicit code, which takes 25, 35 and 76.
     target = machine(level)
@@ -110,8 +111,12 @@ def _translated(text: str, explicit: bool, level: int = 1) -> bytes:
         passes.add_sroa_pass()
     else:
         passes = builder.getModulePassManager()
-    passes.run(module, builder)
-    data: bytes = target.emit_object(module)
+    at_work.append(None)
+    try:
+        passes.run(module, builder)
+        data: bytes = target.emit_object(module)
+    finally:
+        at_work.pop()
     return data
 
 
