@@ -193,11 +193,19 @@ def read_only(x: Any) -> Any:
     return x
 
 
+def locked(x: Any) -> Any:
+    part = x[1:]
+    x.flags.writeable = False
+    return part, x[2:].flags.writeable, part.flags.writeable, x
+
+
 @pytest.mark.parametrize("ops", range(6))
 @pytest.mark.parametrize(
     ("body", "given"),
     [
         (resized, lambda: np.arange(12.0)),
+        (locked, lambda: np.arange(12.0)),
+        (locked, lambda: np.arange(13.0)[1:]),
         (resized_to_more, lambda: np.arange(12.0)[:]),
         (told_of_memory, lambda: np.arange(12.0)),
         (told_of_memory, lambda: np.arange(13.0)[1:]),
@@ -216,6 +224,7 @@ def test_arguments_go_on_to_be_the_callers_memory(
         for one, other in zip(flat((made, own)), flat((wanted, plain)), strict=True):
             assert type(one) is type(other)
             np.testing.assert_array_equal(one, other, strict=True)
+            assert np.asarray(one).flags.writeable is np.asarray(other).flags.writeable
         assert own.flags.num == plain.flags.num
 
 

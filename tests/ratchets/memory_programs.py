@@ -1,7 +1,7 @@
 """Programs whose memory is measured: what NumPy needs for each is what alight may need.
 
 Each is the text of a module with ``make(scale)``, which gives the arguments, and ``body``, written
-as people write NumPy. At a scale of 1 the arrays of one program take 50 to 800 MB.
+as people write NumPy. At a scale of 1 the arguments of one program take 6 to 400 MB.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Program(NamedTuple):
     @property
     def text(self) -> str:
         """Return the module's text."""
-        made = f"def make(scale):\n    n = int(scale * 1_000_000)\n    return {self.make}\n"
+        made = f"def make(scale):\n    n = int(scale * 500_000)\n    return {self.make}\n"
         return f"import numpy as np\n\n\n{made}\n\n{self.body.strip()}\n"
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn
 
-from alight._src.base.failures import failures
-
-__all__ = ["end_as_interrupted", "interrupted", "leave_at_once", "when_over"]
+__all__ = ["end_as_interrupted", "interrupted", "when_over"]
 
 
 def when_over(work: Callable[..., None], *given: Any) -> None:
@@ -29,20 +26,6 @@ def when_over(work: Callable[..., None], *given: Any) -> None:
 def interrupted() -> bool:
     """Tell whether this process ends because somebody interrupted it, who wants the end."""
     return getattr(sys, "last_type", None) is KeyboardInterrupt
-
-
-def leave_at_once() -> bool:
-    """Have this process end, once Python has, without the C library's own last steps but for what
-    is written out, as another thread is in the middle of a library's work; tell whether it will."""
-    # A library's statics must not go while its code runs. Who embeds Python may go on after it.
-    try:
-        alone = os.path.samefile("/proc/self/exe", sys.executable)
-        library = ctypes.CDLL(None)
-        end, write = library._exit, library.fcloseall
-        # Called in reverse, each with the status.
-        return alone and not (library.on_exit(end, None) or library.on_exit(write, None))
-    except failures(OSError, AttributeError, TypeError):  # no Linux, or another C library
-        return False
 
 
 def _tell_in_a_line() -> None:

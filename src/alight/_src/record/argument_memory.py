@@ -179,6 +179,9 @@ class Lease:
                         member.strides = given.strides
             window = array.window
             if window is not None and window.writeable is not member.flags.writeable:
+                data = self.storage.value.data
+                if data is not None and data.array is member:
+                    data.array = data.array.view()  # views of it from before stay as they were
                 member.flags.writeable = window.writeable
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from alight._src.adapt import tier_up
 from alight._src.adapt.planner_facts import profile_of
-from alight._src.base.at_exit import interrupted, leave_at_once, when_over
+from alight._src.base.at_exit import interrupted, when_over
 from alight._src.base.failures import failures
 from alight._src.base.shortage import is_shortage
 from alight._src.base.uninterrupted import hold, let_go, uninterrupted, whereabouts
@@ -47,8 +47,8 @@ _BY_LLVM = (HOST_DEVICE, "sim:0")
 
 _KEEP = "-keep"  # marks jobs that write what was made
 
-# Promised: neither the end of a program, nor a fork, nor another function waits longer than 50 ms
-# for a compiler. What is between this and that is for the rest of what they do.
+# Promised: neither a fork nor another function waits longer than 50 ms for a compiler, and the end
+# of a program for one kernel at most. What is between this and that is for what else they do.
 _WAIT_SECONDS = 0.025
 
 
@@ -318,8 +318,8 @@ class _Background:
         over.get()
 
     def stop(self) -> None:
-        """Start none of the jobs that wait but those that pay and are predicted to end in time, and
-        leave the one that runs to itself: the process is about to go."""
+        """Let the job that runs end, for nothing can stop it, and start none but those that pay and
+        are predicted to end in time: the process is about to go."""
         ends = perf_counter() + _WAIT_SECONDS
         with self._lock:
             self._stopping = True
@@ -336,8 +336,8 @@ class _Background:
             in_time = alone and perf_counter() + seconds <= ends
             if key.endswith(_KEEP) or (in_time and not interrupted()):
                 job()
-        if thread is not None and not alone and not (at_work and leave_at_once()):
-            thread.join()
+        if thread is not None:
+            thread.join()  # LLVM's own variables must not go while its code runs
 
     def _drop(self, *keys: str) -> None:
         self._keys.difference_update(keys)
