@@ -15,7 +15,7 @@ from alight._core import make_layout
 from alight._src.ir.graph import Graph
 from alight._src.ir.group import Group
 from alight._src.ir.rewrite import rewrite
-from alight._src.plan import cost, place
+from alight._src.plan import cost, fuse, place
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep
 from alight._src.plan.profile import Profile
@@ -158,3 +158,16 @@ def test_values_that_read_no_views_are_not_asked_what_else_they_could_read() -> 
         value = build.add("exp", value) if index % 5 == 4 else build.add("add", value, 1)
     few, more = (counted(lambda g=g: rewrite(g), "call") for g in (plain, build.graph(value)))
     assert few + 50 < more, (few, more)
+
+
+def test_what_nodes_are_for_a_compiler_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Builder(ROWS, COLUMN)
+    value = 0
+    for turn in range(200):
+        total = value if turn % 8 else build.reduce("sum", value, (1,), keepdims=True)
+        value = build.add("subtract", value, total)
+    asked: list[int] = []
+    work = fuse.work_of
+    monkeypatch.setattr(fuse, "work_of", lambda group: asked.append(1) or work(group))
+    make_plan(build.graph(value), Facts(DEVICES[:1], {}, estimate=estimate))
+    assert 0 < len(asked) < 120  # 223 where it is worked out whenever it is asked for

@@ -271,8 +271,12 @@ def _given(graph: Graph, uses: Uses, members: list[int]) -> list[int]:
 
 def _work(graph: Graph, uses: Uses, members: list[int]) -> float:
     """Return what a kernel of the members is for a compiler."""
-    region = Region(GroupKind.LOOP, None, 0, members, set(members), _given(graph, uses, members))
-    return work_of(_made(graph, region)[0])
+    found = uses.works.get(key := tuple(members))
+    if found is None:
+        given = _given(graph, uses, members)
+        region = Region(GroupKind.LOOP, None, 0, members, set(members), given)
+        found = uses.works[key] = work_of(_made(graph, region)[0])
+    return found
 
 
 def _turns(graph: Graph, members: list[int]) -> tuple[int, int, int] | None:

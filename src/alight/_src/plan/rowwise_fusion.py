@@ -185,9 +185,7 @@ class _Clusters:
         ):
             return False
         members = cluster.members | set(region.members)
-        if len(members) > KERNEL_NODES or is_too_much(self.graph, self.uses, members):
-            return False
-        if self.reduces_again(members):
+        if len(members) > KERNEL_NODES or self.reduces_again(members):
             return False
         beside: frozenset[int] | None = frozenset()
         if cluster.kind is GroupKind.ROWWISE and (
@@ -216,13 +214,16 @@ class _Clusters:
         wide = [graph.layouts[v] for v in reads | given if graph.layouts[v].size > 1]
         if len(streams(graph, self.uses, reads | given)) > KERNEL_ARRAYS + len(given):
             return False
-        if cluster.kind is GroupKind.SCAN:
-            return True  # it goes piece by piece
-        if region.key in self.cut and self.reduced_once(members, shape):
-            return True  # what is read is not read again
-        length = math.prod(shape[i] for i in axes)
-        rows = max(math.prod(shape) // max(length, 1), 1)
-        return sum(layout.nbytes for layout in wide) <= ROW_BYTES * rows
+        # A scan goes piece by piece; of what is only reduced nothing is read again.
+        if cluster.kind is not GroupKind.SCAN and not (
+            region.key in self.cut and self.reduced_once(members, shape)
+        ):
+            length = math.prod(shape[i] for i in axes)
+            rows = max(math.prod(shape) // max(length, 1), 1)
+            if sum(layout.nbytes for layout in wide) > ROW_BYTES * rows:
+                return False
+        # last: it takes longer than all before
+        return not is_too_much(graph, self.uses, members)
 
     def reduced_once(self, members: Collection[int], shape: tuple[int, ...]) -> bool:
         """Tell whether rows are only reduced: nothing of their length is given to others or made of

@@ -19,15 +19,17 @@ class Uses:
     """Who reads what in a graph, by value number. ``before[w]`` are the readers of the bytes that
     write ``w`` replaces, recorded before it: where they run first, the write can be done in
     place. ``groups`` are those that were made of the graph, by what they are of (see `group_of`);
-    ``distinct``: one of each that are equal."""
+    ``distinct``: one of each that are equal; ``works`` what some nodes together are for a
+    compiler, which is asked of the same ones again and again."""
 
-    __slots__ = ("base", "before", "consumers", "distinct", "groups", "live", "written")
+    __slots__ = ("base", "before", "consumers", "distinct", "groups", "live", "works", "written")
 
     def __init__(self, graph: Graph, bases: Sequence[int] = ()) -> None:
         first = len(graph.inputs)
         total = first + len(graph.nodes)
         self.live = frozenset(graph.outputs)
         self.groups: dict[Hashable, tuple[Group, tuple[int, ...]]] = {}
+        self.works: dict[tuple[int, ...], float] = {}
         self.distinct: dict[tuple[GroupKind, Graph, tuple[int, ...]], Group] = {}
         self.base = base = list(range(total))
         base[: len(bases)] = bases
