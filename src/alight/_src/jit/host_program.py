@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from alight._core import OPERANDS, Data, Layout, Value, layout_of
+from alight._core import OPERANDS, Data, Layout, Value, layout_of, make_layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.config.loading import config
@@ -294,7 +294,12 @@ class _Wiring:
 def _as_made(layout: Layout) -> bool:
     """Tell whether an ndarray that is made in C or Fortran order has these strides: those of axes
     of length one may be any."""
-    return bool(np.empty_like(layout.probe, order="K").strides == layout.strides)
+    if not layout.size:
+        return bool(np.empty_like(layout.probe, order="K").strides == layout.strides)
+    # Not asked of NumPy, which would make the array: there may be no room for one more.
+    if layout.c_contiguous:
+        return layout.strides == make_layout(layout.dtype, layout.shape).strides
+    return layout.strides == make_layout(layout.dtype, layout.shape[::-1]).strides[::-1]
 
 
 def _input(leaf: Any) -> Any:
