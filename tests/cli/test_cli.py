@@ -619,6 +619,6 @@ def test_a_planning_time_that_was_disturbed_has_no_gigabytes_added(
 ) -> None:
     made = []
     real = np.ones
-    monkeypatch.setattr(np, "ones", lambda size: made.append(size) or real(size))
+    monkeypatch.setattr(record_floor.np, "ones", lambda size: made.append(size) or real(size))
     found = record_floor._planning_floor(1.0)  # a second for a plan that takes 100 us
     assert found > made[-1] == record_floor._MOST_ELEMENTS

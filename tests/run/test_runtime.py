@@ -465,7 +465,7 @@ def test_a_loop_without_requests_is_flushed_and_its_plan_found_again() -> None:
     LOG.reset()
     x = np.linspace(0, 1, 500)
     a = ours(x)
-    for _ in range(1200):
+    for _ in range(2400):
         a = a * 0.99 + 0.001
         x = x * 0.99 + 0.001
     np.testing.assert_array_equal(np.asarray(a), x)
