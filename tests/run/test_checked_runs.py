@@ -24,6 +24,7 @@ from alight._src.run import (
     prepared_step,
     residency,
     streaming,
+    written_steps,
 )  # fmt: skip
 from alight._src.run.checked_execution import CheckedExecution
 from alight.backends import registry
@@ -106,7 +107,7 @@ def refused(match: str, where: dict[str, Any], call: Any) -> PlanError:
 
 def test_bytes_that_others_hold_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that takes the memory of a version which somebody else still has."""
-    monkeypatch.setattr(execute, "sole", lambda *_: True)
+    monkeypatch.setattr(written_steps, "sole", lambda *_: True)
 
     def call() -> None:
         x = plane()
@@ -377,7 +378,7 @@ def test_a_run_that_is_broken_off_with_others_bytes_gone_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A write in place of a version that somebody else has, seen though the run does not end."""
-    monkeypatch.setattr(execute, "sole", lambda *_: True)
+    monkeypatch.setattr(written_steps, "sole", lambda *_: True)
 
     def call() -> None:
         x = plane()
@@ -458,14 +459,14 @@ def test_arguments_that_were_written_out_of_order_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A run that may write where it was not its turn, and does."""
-    inner = execute.WriteOrder.__init__
+    inner = written_steps.WriteOrder.__init__
 
     def turned(self: Any, order: Any) -> None:
         inner(self, order[::-1])
 
-    monkeypatch.setattr(execute.WriteOrder, "__init__", turned)
-    monkeypatch.setattr(execute.WriteOrder, "allow", lambda self, home: True)
-    monkeypatch.setattr(execute.WriteOrder, "wrote", lambda self, version: None)
+    monkeypatch.setattr(written_steps.WriteOrder, "__init__", turned)
+    monkeypatch.setattr(written_steps.WriteOrder, "allow", lambda self, home: True)
+    monkeypatch.setattr(written_steps.WriteOrder, "wrote", lambda self, version: None)
 
     def call() -> None:
         break_off(monkeypatch, 6)  # when the first one is written, and the other is about to be

@@ -26,7 +26,8 @@ from alight._src.jit.call_program import SCALARS, Fresh, Leaf, Program, Tree
 from alight._src.log.decisions import eligible_elements
 from alight._src.plan.plan import LaunchStep, ViewStep
 from alight._src.record.array import Array
-from alight._src.run import evaluate, execute, residency
+from alight._src.run import evaluate, residency
+from alight._src.run.constants import bits, constant
 from alight._src.run.eviction import FRESH, Kept, kept
 from alight._src.run.pending_outcomes import LaunchRecord, Started, running, started
 from alight._src.run.prepared_step import kernel_of
@@ -146,7 +147,7 @@ def _direct(program: ArrayProgram) -> DeviceLaunch | None:
     given = [(leaf.layout, leaf.offset) for leaf in program.leaves]
     made = {number: layouts[number] for number in wanted}
     fixed = {
-        number: execute.bits(leaf)
+        number: bits(leaf)
         for number, leaf in enumerate(program.leaves)
         if type(leaf) is not Leaf and leaf.data is None
     }
@@ -184,7 +185,7 @@ class DeviceLaunch:
             if type(leaf) is Leaf:
                 order.append(leaf.number)
                 continue
-            data = execute.constant(leaf) if leaf.data is None else leaf.data
+            data = constant(leaf) if leaf.data is None else leaf.data
             order.append(len(program.pattern) + len(self._constants))
             self._constants.append(data)
             self._lying.append(residency.buffer(data, where))

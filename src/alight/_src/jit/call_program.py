@@ -15,7 +15,7 @@ from alight._core import Layout, Value, View
 from alight._src.ir.graph import Graph
 from alight._src.plan.plan import Plan
 from alight._src.run import evaluate
-from alight._src.run.execute import WriteOrder
+from alight._src.run.written_steps import WriteOrder
 
 __all__ = ["SCALARS", "Argument", "Fixed", "Fresh", "Leaf", "Program", "Tree"]
 

@@ -59,8 +59,8 @@ from alight._src.log.decisions import LOG
 from alight._src.record.pending import record_floor
 from alight._src.record.tracebacks import hide_ours
 from alight._src.run import evaluate
-from alight._src.run.execute import stood_in
 from alight._src.run.prepared_step import kernels_at_hand
+from alight._src.run.written_steps import stood_in
 from alight.backends import registry
 
 __all__ = ["Dispatching"]

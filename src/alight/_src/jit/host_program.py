@@ -21,7 +21,7 @@ from alight._src.plan.plan import LaunchStep, Plan, ViewStep
 from alight._src.record.argument_memory import Move, Window, one_after_the_other, put_back
 from alight._src.record.pending import foreign, lent
 from alight._src.run import evaluate
-from alight._src.run.execute import WriteOrder
+from alight._src.run.written_steps import WriteOrder
 from alight.device import HOST_DEVICE
 from alight.errors import PlanError
 

@@ -14,7 +14,7 @@ from alight._src.record.argument_memory import Lease, one_after_the_other, settl
 from alight._src.record.array import Array
 from alight._src.record.pending import OUTRIGHT
 from alight._src.run import evaluate
-from alight._src.run.execute import WriteOrder
+from alight._src.run.written_steps import WriteOrder
 from alight.device import HOST_DEVICE
 
 __all__ = ["TRACE_SECONDS", "ArrayTrace", "Trace"]

@@ -27,6 +27,7 @@ from alight._src.plan.check import check_plan, read_once, step_name
 from alight._src.plan.contents import HOST_ARENA, Contents, Mark, Operand, Place
 from alight._src.plan.plan import LaunchStep, Plan, Step, ViewStep, WriteStep
 from alight._src.run import execute
+from alight._src.run.constants import constant
 from alight._src.run.memory_holders import thread_of
 from alight._src.run.memory_map import MemoryMap, is_host
 from alight._src.run.prepared_step import Ready, ready_of
@@ -82,7 +83,7 @@ class CheckedExecution(execute.Execution):
         value = self.values[number]
         if value is None or value.op is not None or value.data is not None:
             return
-        self._map.add_constant(number, execute.constant(value))
+        self._map.add_constant(number, constant(value))
 
     # -- the run ----------------------------------------------------------------------------------
     def run(self) -> None:
@@ -192,7 +193,7 @@ class CheckedExecution(execute.Execution):
         if value is None or value.op is not None:
             return ()
         if value.data is None:
-            return self._map.holders(execute.constant(value), 0, value.layout)
+            return self._map.holders(constant(value), 0, value.layout)
         return self._map.holders(value.data, value.offset, value.layout)
 
     def _whole(self, number: int) -> None:

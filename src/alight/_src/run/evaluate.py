@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from alight._src.ir.graph import Graph
     from alight._src.plan.plan import Facts, Plan, UnopenedDevices
     from alight._src.plan.size_classes import Cuts
-    from alight._src.run.execute import WriteOrder
+    from alight._src.run.written_steps import WriteOrder
 
 # What plans, and what runs plans, is imported where it is needed (40 ms): a program whose arrays
 # are small, or that has no profile, plans nothing.
