@@ -24,9 +24,9 @@
    7/8 of it fits beside (alight/backends/host.py, whose limit this follows as memory gets short). */
 #define SHARE 8
 /* What nobody asked for in so many ticks goes: within a second all that a program has dropped is the system's again.
-   To have 640 MB anew takes 45 ms (huge pages), a thirteenth of the least time that they were not wanted. */
+   To have 640 MB anew takes 45 ms (huge pages), a ninth of the least time that they were not wanted. */
 #define TICK_NANOSECONDS 200000000L
-#define UNWANTED_TICKS 4
+#define UNWANTED_TICKS 3
 /* What results have and what is kept are together no more than results had at most, now or in the last so many ticks
    or in as many before: what is kept adds nothing to what the program needs. Beyond that is room for small ones, which
    64 MB over NumPy's memory, the promise, leave twice. */
