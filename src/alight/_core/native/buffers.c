@@ -50,7 +50,7 @@ static void *take(void *Py_UNUSED(context), size_t size)
             block = map_block(capacity, class);
         }
         if (other != NULL) {
-            block = move_pages(block, other);
+            if ((block = move_pages(block, other)) == NULL) block = map_block(capacity, class);
             trim(kept.limit); /* of which there is still too much */
         }
     }

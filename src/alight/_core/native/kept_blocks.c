@@ -85,21 +85,32 @@ void unmap_block(Block *block)
 #endif
 }
 
+#ifdef MREMAP_FIXED
+/* Unmap a block but for so many bytes of its data, whose addresses may be anybody's by now: other threads map memory
+   without a lock of ours. */
+static void unmap_around(Block *block, size_t bytes)
+{
+    char *start = block->start, *end = start + block->whole, *data = DATA(block);
+    munmap(data + bytes, (size_t)(end - data) - bytes);
+    munmap(start, (size_t)(data - start)); /* where the header stands */
+}
+#endif
+
 /* Let a block have the pages of another, which goes: no page of theirs is touched anew. Return the block; NULL, and it
-   is gone, too, where there is no memory. */
+   is gone, too, where they cannot be moved. */
 Block *move_pages(Block *block, Block *other)
 {
 #ifdef MREMAP_FIXED
     size_t bytes = block->capacity < other->capacity ? block->capacity : other->capacity;
     SHOW_BYTES(DATA(other), other->capacity);
-    /* It fails where the other's pages came from several, and then Linux has unmapped the block's own before. */
-    if (mremap(DATA(other), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, DATA(block)) == MAP_FAILED) {
-        int fixed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-        if (mmap(DATA(block), bytes, PROT_READ | PROT_WRITE, fixed, -1, 0) == MAP_FAILED) {
-            unmap_block(block);
-            block = NULL;
-        }
+    if (mremap(DATA(other), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, DATA(block)) != MAP_FAILED) {
+        unmap_around(other, bytes);
+        return block;
     }
+    /* So it is where the other's pages came from several and Linux is older than 6.17, which unmaps the block's own
+       before. Where it does not, their addresses are lost: nobody can tell whose they are. */
+    unmap_around(block, bytes);
+    block = NULL;
 #endif
     unmap_block(other);
     return block;
