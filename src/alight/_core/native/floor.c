@@ -71,8 +71,7 @@ static int tell_large(void *nothing)
 void meet_large(void)
 {
     if (!floors->met) {
-        floors->met = 1;
-        Py_AddPendingCall(tell_large, NULL);
+        floors->met = Py_AddPendingCall(tell_large, NULL) == 0; /* not where the queue is full */
     }
 }
 

@@ -21,19 +21,19 @@ static npy_intp count_of(PyObject *array)
 
 static PyObject *items_next(Items *self)
 {
-    if (self->array == NULL) {
+    PyObject *array = Py_XNewRef(self->array), *item = NULL; /* another thread may come to the end meanwhile */
+    if (array == NULL) {
         return NULL;
     }
-    if (self->index >= count_of(self->array)) { /* of as many as there are when their turn comes */
-        Py_CLEAR(self->array);
-        return NULL;
+    if (self->index < count_of(array)) { /* of as many as there are when their turn comes */
+        PyObject *index = PyLong_FromSsize_t(self->index++);
+        item = index == NULL ? NULL : PyObject_GetItem(array, index);
+        Py_XDECREF(index);
     }
-    PyObject *index = PyLong_FromSsize_t(self->index++);
-    PyObject *item = index == NULL ? NULL : PyObject_GetItem(self->array, index);
-    Py_XDECREF(index);
     if (item == NULL) {
         Py_CLEAR(self->array); /* as a generator ends that raised */
     }
+    Py_DECREF(array);
     return item;
 }
 
@@ -74,7 +74,11 @@ PyObject *items_of(PyObject *module, PyObject *array)
     if (!expect_type(array, &ArrayType, "array")) {
         return NULL;
     }
-    if (floors->scalars || outright() || count_of(array) < 0) {
+    bool plain = floors->scalars || outright() || count_of(array) < 0;
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (plain) {
         Py_RETURN_NOTIMPLEMENTED; /* an array of scalars gives NumPy's, and one without axes is refused */
     }
     Items *self = PyObject_GC_New(Items, &ItemsType);

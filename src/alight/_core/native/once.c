@@ -308,7 +308,7 @@ PyObject *export_at_hand(Array *array)
 {
     Storage *storage = floors->traced ? NULL : (Storage *)storage_of(array);
     Layout *layout = window_of(array);
-    if (storage == NULL || layout == NULL || layout->size == 0 || storage->lease != Py_None || !may_write(storage)
+    if (storage == NULL || layout == NULL || layout->size == 0 || !is_value(storage->value) || storage->lease != Py_None || !may_write(storage)
         || (array->window != Py_None && !((View *)array->window)->writeable)) {
         return NULL;
     }

@@ -89,12 +89,13 @@ static PyObject *plain_view(Array *self, PyObject *key)
 PyObject *once_getitem(PyObject *array, PyObject *key)
 {
     Array *self = (Array *)array;
-    Layout *layout = is_ours(array) ? window_of(self) : NULL;
-    int kind = layout == NULL ? FANCY : kind_of(key, layout->ndim);
-    bool plain = kind != FANCY && outright();
-    if (!plain && floors->traced > 0 && PyErr_Occurred()) {
+    bool given_up = outright();
+    if (!given_up && floors->traced > 0 && PyErr_Occurred()) {
         return NULL;
     }
+    Layout *layout = is_ours(array) ? window_of(self) : NULL;
+    int kind = layout == NULL ? FANCY : kind_of(key, layout->ndim);
+    bool plain = kind != FANCY && given_up;
     if (plain && kind != ELEMENT) {
         return plain_view(self, key);
     }
@@ -139,7 +140,7 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item)
     if (value != NULL) {
         target = bytes_to_write(self, NPY_MAX_INTP, &turn);
     }
-    if (target != NULL && layout->size >= least && kind != ELEMENT) {
+    if (target != NULL && kind != ELEMENT && PyArray_SIZE((PyArrayObject *)target) >= least) {
         PyObject *window = picked(target, key, kind);
         if (window == NULL || PyArray_SIZE((PyArrayObject *)window) >= least) {
             Py_CLEAR(target);

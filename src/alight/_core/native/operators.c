@@ -42,22 +42,30 @@ static inline bool may_record(npy_intp elements, PyObject **state)
     return floor_in_force(&least) && elements >= least && errors_may_wait(state) && *state != NULL;
 }
 
-/* Return an array of a new value; takes over the operands. ``elements`` count as pending. */
-static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *operands, PyObject *out, PyObject *state, npy_intp elements)
+static inline PyObject *pair(PyObject *first, PyObject *second)
 {
-    if (operands == NULL) {
-        return NULL;
+    PyObject *tuple = PyTuple_New(2);
+    if (tuple != NULL) {
+        PyTuple_SET_ITEM(tuple, 0, Py_NewRef(first));
+        PyTuple_SET_ITEM(tuple, 1, Py_NewRef(second));
     }
-    /* Counting can flush, and that runs any code: what is borrowed here is held meanwhile. */
+    return tuple;
+}
+
+/* Return an array of a new value of one operand or, where ``second`` is not NULL, of two, which the caller holds.
+   ``elements`` count as pending. */
+static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *first, PyObject *second, PyObject *out, PyObject *state, npy_intp elements)
+{
+    /* Counting can flush, and that runs any code, as the collector does: what is borrowed here is held meanwhile. */
     Py_INCREF(op);
     Py_INCREF(out);
     Py_INCREF(state);
-    PyObject *result = NULL;
+    PyObject *result = NULL, *operands = second == NULL ? PyTuple_Pack(1, first) : pair(first, second);
     Value *value = NULL;
-    if (count_recorded(elements)) {
+    if (operands != NULL && count_recorded(elements)) {
         value = value_new(op, operands, out, state);
     } else {
-        Py_DECREF(operands);
+        Py_XDECREF(operands);
     }
     if (value != NULL) {
         PyFrameObject *frame = PyEval_GetFrame();
@@ -74,45 +82,38 @@ static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *operands, Py
     return result;
 }
 
-static inline PyObject *pair(PyObject *first, PyObject *second)
-{
-    PyObject *tuple = PyTuple_New(2);
-    if (tuple != NULL) {
-        PyTuple_SET_ITEM(tuple, 0, Py_NewRef(first));
-        PyTuple_SET_ITEM(tuple, 1, Py_NewRef(second));
-    }
-    return tuple;
-}
-
 /* A fast way returns its result, NULL with an error, or NULL without one: then the hook is asked. */
+
+/* Record an op on whole values of one layout: one, or two where ``right`` is not NULL. */
+static PyObject *record_whole(Operator *operator, PyTypeObject *type, Value *left, Value *right)
+{
+    PyObject *out = operator->same == NULL ? NULL : PyDict_GetItemWithError(operator->same, left->layout);
+    npy_intp elements = ((Layout *)left->layout)->size;
+    PyObject *state, *result = NULL;
+    if (!is_layout(out)) {
+        return NULL;
+    }
+    Py_INCREF(left);
+    Py_XINCREF(right);
+    Py_INCREF(out);
+    if (may_record(elements, &state)) {
+        result = record(type, operator->op, (PyObject *)left, (PyObject *)right, out, state, elements);
+    }
+    Py_DECREF(left);
+    Py_XDECREF(right);
+    Py_DECREF(out);
+    return result;
+}
 
 static PyObject *record_same(Operator *operator, PyTypeObject *type, Value *left, Value *right)
 {
-    if (left == NULL || right == NULL || operator->same == NULL || left->layout != right->layout) {
-        return NULL;
-    }
-    PyObject *layout = left->layout;
-    PyObject *out = PyDict_GetItemWithError(operator->same, layout);
-    npy_intp elements = ((Layout *)layout)->size;
-    PyObject *state;
-    if (!is_layout(out) || !may_record(elements, &state)) {
-        return NULL;
-    }
-    return record(type, operator->op, pair((PyObject *)left, (PyObject *)right), out, state, elements);
+    bool same = left != NULL && right != NULL && left->layout == right->layout;
+    return same ? record_whole(operator, type, left, right) : NULL;
 }
 
 static PyObject *record_unary(Operator *operator, PyTypeObject *type, Value *value)
 {
-    if (value == NULL || operator->same == NULL) {
-        return NULL;
-    }
-    PyObject *out = PyDict_GetItemWithError(operator->same, value->layout);
-    npy_intp elements = ((Layout *)value->layout)->size;
-    PyObject *state;
-    if (!is_layout(out) || !may_record(elements, &state)) {
-        return NULL;
-    }
-    return record(type, operator->op, PyTuple_Pack(1, value), out, state, elements);
+    return value == NULL ? NULL : record_whole(operator, type, value, NULL);
 }
 
 static inline bool is_weak(PyObject *object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
@@ -136,15 +137,11 @@ static PyObject *constant(PyObject *scalar, PyObject *layout, PyObject *state)
     return (PyObject *)value;
 }
 
-/* ``array`` is the left or the right operand, whichever is not the scalar. */
-static PyObject *record_weak(Operator *operator, PyObject *left, PyObject *right, PyObject *array)
+/* Record an op on a whole value, which the caller holds, and a scalar; ``reverse``: that is the left operand. */
+static PyObject *record_scalar(Operator *operator, PyTypeObject *type, Value *value, PyObject *scalar, bool reverse)
 {
-    Value *value = whole_value(array);
-    if (value == NULL || operator->weak == NULL || PyDict_GET_SIZE(operator->weak) == 0) {
-        return NULL;
-    }
-    PyObject *scalar = array == left ? right : left, *kind = (PyObject *)Py_TYPE(scalar);
-    PyObject *key = array == left ? pair(value->layout, kind) : pair(kind, value->layout);
+    PyObject *kind = (PyObject *)Py_TYPE(scalar), *state, *result = NULL;
+    PyObject *key = reverse ? pair(kind, value->layout) : pair(value->layout, kind);
     PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(operator->weak, key);
     Py_XDECREF(key);
     if (found == NULL || !PyTuple_CheckExact(found) || PyTuple_GET_SIZE(found) != 2
@@ -152,23 +149,31 @@ static PyObject *record_weak(Operator *operator, PyObject *left, PyObject *right
         return NULL;
     }
     npy_intp elements = ((Layout *)value->layout)->size;
-    PyObject *state;
-    if (!may_record(elements, &state)) {
+    Py_INCREF(found);
+    if (may_record(elements, &state)) {
+        Py_INCREF(state);
+        PyObject *other = constant(scalar, PyTuple_GET_ITEM(found, 1), state);
+        if (other != NULL) {
+            PyObject *left = reverse ? other : (PyObject *)value, *right = reverse ? (PyObject *)value : other;
+            result = record(type, operator->op, left, right, PyTuple_GET_ITEM(found, 0), state, elements);
+            Py_DECREF(other);
+        } else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+            PyErr_Clear();  /* the hook knows which ops can take an integer that does not fit */
+        }
+        Py_DECREF(state);
+    }
+    Py_DECREF(found);
+    return result;
+}
+
+static PyObject *record_weak(Operator *operator, PyObject *array, PyObject *scalar, bool reverse)
+{
+    Value *value = whole_value(array);
+    if (value == NULL || operator->weak == NULL || PyDict_GET_SIZE(operator->weak) == 0) {
         return NULL;
     }
     Py_INCREF(value);
-    Py_INCREF(found);
-    Py_INCREF(state);
-    PyObject *result = NULL, *other = constant(scalar, PyTuple_GET_ITEM(found, 1), state);
-    if (other != NULL) {
-        PyObject *operands = array == left ? pair((PyObject *)value, other) : pair(other, (PyObject *)value);
-        result = record(Py_TYPE(array), operator->op, operands, PyTuple_GET_ITEM(found, 0), state, elements);
-        Py_DECREF(other);
-    } else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
-        PyErr_Clear();  /* the hook knows which ops can take an integer that does not fit */
-    }
-    Py_DECREF(state);
-    Py_DECREF(found);
+    PyObject *result = record_scalar(operator, Py_TYPE(array), value, scalar, reverse);
     Py_DECREF(value);
     return result;
 }
@@ -230,12 +235,16 @@ static PyObject *binary(int index, PyObject *left, PyObject *right)
     if (fresh && ((result = once_binary(numpy_binary[index], left, right)) != NULL || PyErr_Occurred())) {
         return result;
     }
+    if (fresh) { /* which runs any code: what is borrowed below stays what it is */
+        if (made_of(left) != NULL) storage_of((Array *)left);
+        if (made_of(right) != NULL) storage_of((Array *)right);
+    }
     if (Py_TYPE(left) == Py_TYPE(right)) {
         result = record_same(operator, Py_TYPE(left), whole_value(left), whole_value(right));
     } else if (is_weak(right)) {
-        result = record_weak(operator, left, right, left);
+        result = record_weak(operator, left, right, false);
     } else if (is_weak(left)) {
-        result = record_weak(operator, left, right, right);
+        result = record_weak(operator, right, left, true);
     }
     if (result != NULL || PyErr_Occurred()
         || (!fresh && ((result = once_binary(numpy_binary[index], left, right)) != NULL || PyErr_Occurred()))) {

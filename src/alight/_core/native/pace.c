@@ -54,39 +54,46 @@ static PyObject *pace_of(const char *name)
     return found;
 }
 
-static bool is_dense_of(PyObject *array, PyObject *dtype, Layout **found)
+/* Return the layout of an array, borrowed, where it is dense and of a dtype. */
+static Layout *dense_of(PyObject *array, PyObject *dtype)
 {
-    *found = is_ours(array) ? window_of((Array *)array) : NULL;
-    return *found != NULL && (*found)->dense && (*found)->dtype == dtype;
+    Layout *found = is_ours(array) ? window_of((Array *)array) : NULL;
+    return found != NULL && found->dense && found->dtype == dtype ? found : NULL;
+}
+
+/* Give an array a storage. That runs any code, so it is done before anything is borrowed. */
+static void stored(PyObject *array)
+{
+    if (made_of(array) != NULL) storage_of((Array *)array);
 }
 
 /* The same of a product with a vector. */
 npy_intp paced_product(PyObject *left, PyObject *right, npy_intp least)
 {
-    Layout *layout = beyond(left, least), *beside;
-    PyObject *other = right;
-    if (layout == NULL) {
-        layout = beyond(right, least);
-        other = left;
-    }
-    if (layout == NULL || !is_dense_of(other, layout->dtype, &beside)) {
+    PyObject *large = beyond(left, least) != NULL ? left : beyond(right, least) != NULL ? right : NULL;
+    if (large == NULL) {
         return least;
     }
-    bool vector = (layout->ndim <= 2 && beside->ndim == 1) || (layout->ndim == 1 && beside->ndim == 2);
+    PyObject *other = large == left ? right : left;
+    stored(other);
+    Layout *layout = beyond(large, least), *beside = layout == NULL ? NULL : dense_of(other, layout->dtype);
+    bool vector = beside != NULL && ((layout->ndim <= 2 && beside->ndim == 1) || (layout->ndim == 1 && beside->ndim == 2));
     return vector ? paced(pace_of("dot"), layout, least, false) : least;
 }
 
 /* The same of an operation in place on an array, with a number or with an array of its dtype. */
 npy_intp paced_in_place(PyObject *array, PyObject *other, npy_intp least)
 {
-    Layout *layout = beyond(array, least), *beside;
+    bool large = beyond(array, least) != NULL;
+    if (large) stored(other);
+    Layout *layout = large ? beyond(array, least) : NULL;
     if (layout == NULL) {
         return least;
     }
     if (PyFloat_CheckExact(other) || PyLong_CheckExact(other)) {
         return paced(pace_of("in place, a number"), layout, least, false);
     }
-    return is_dense_of(other, layout->dtype, &beside) ? paced(pace_of("in place"), layout, least, false) : least;
+    return dense_of(other, layout->dtype) != NULL ? paced(pace_of("in place"), layout, least, false) : least;
 }
 
 /* Return the elements below which a reduction of an array, by its name, is NumPy's under this floor. */
@@ -98,5 +105,11 @@ PyObject *floor_paced(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     PyObject *pace = floors->paces != NULL && PyDict_CheckExact(floors->paces) ? PyDict_GetItemWithError(floors->paces, args[0]) : NULL;
-    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(pace == NULL ? least : paced_reduction(pace, args[1], more, least));
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_XINCREF(pace);
+    npy_intp found = pace == NULL ? least : paced_reduction(pace, args[1], more, least);
+    Py_XDECREF(pace);
+    return PyLong_FromSsize_t(found);
 }
