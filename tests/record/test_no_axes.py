@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -135,3 +136,25 @@ def test_squares_of_truths_have_the_dtype_of_numpys_scalars(mode: str) -> None:
 def _squared(item: Any) -> Any:
     item **= 2
     return item
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("(x.sum() * 1e300).astype('f4')", "(x.max() + np.nan).astype('i4')"),
+        *("(x + 2j).sum().astype('f8')", "x.sum().astype('>f8')", "x.sum().astype('?')"),
+        *("(x.sum() * 1e300).astype('e') + 1", "np.array(1e300).astype('f4')", "x.max().copy()"),
+        *("x.sum().astype('g')", "x.sum().astype('S4')", "x.sum().astype('U')"),
+        *("x.sum().conj()", "(x + 2j).sum().conjugate()", "x.sum().astype('f8', copy=False)"),
+    ],
+)
+def test_scalars_are_cast_once_and_warn_once(text: str) -> None:
+    results = []
+    for namespace in (np, alight):
+        space = {"np": namespace, "x": namespace.arange(5.0)}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            made = eval(compile(text, __file__, "eval"), space)
+        heard = [(str(w.message), w.filename, w.lineno) for w in caught]
+        results.append((made.dtype.char, made.shape, np.asarray(made).item(), heard))
+    assert repr(results[0]) == repr(results[1])

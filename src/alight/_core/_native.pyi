@@ -264,7 +264,7 @@ class Hooks:
     ufunc: Callable[..., Any]
     at_once: dict[Any, Any]
     # what NumPy made of its arguments that stood for those given, where it may rest on these
-    taken: Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]
+    taken: Callable[[Any, tuple[Any, ...], tuple[Any, ...], bool], Any]
     wrap: Callable[[Any], Any]  # an ndarray or NumPy scalar as what the front door promises
     inside: tuple[str, ...]
     flush: Callable[[], None]

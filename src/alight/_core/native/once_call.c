@@ -186,8 +186,8 @@ static void leave_to_ours(PyObject *made)
     }
 }
 
-/* Return what NumPy made, which may rest on its arguments, as ours; consumes it. */
-static PyObject *resting(PyObject *made, PyObject *const *args, PyObject *const *plain, Py_ssize_t nargs)
+/* Return what a function of NumPy's made, which may rest on its arguments, as ours; consumes it. */
+static PyObject *resting(PyObject *function, PyObject *made, PyObject *const *args, PyObject *const *plain, Py_ssize_t nargs)
 {
     PyObject *result = NULL, *hook = hooks->taken == NULL ? NULL : Py_NewRef(hooks->taken);
     for (Py_ssize_t i = 0; result == NULL && i < nargs; i++) {
@@ -202,7 +202,7 @@ static PyObject *resting(PyObject *made, PyObject *const *args, PyObject *const 
             PyTuple_SET_ITEM(stood, i, Py_NewRef(plain[i]));
         }
         if (given != NULL && stood != NULL) {
-            result = PyObject_CallFunctionObjArgs(hook, made, given, stood, NULL);
+            result = PyObject_CallFunctionObjArgs(hook, made, given, stood, Py_IS_TYPE(function, &PyMethodDescr_Type) ? Py_True : Py_False, NULL);
         }
         Py_XDECREF(given);
         Py_XDECREF(stood);
@@ -262,7 +262,7 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace,
     if (made != NULL && !either && is_own(made)) {
         result = taken_over(made, least);
     } else if (made != NULL) {
-        result = resting(made, args, plain, nargs);
+        result = resting(function, made, args, plain, nargs);
     }
     while (done > 0) {
         Py_DECREF(plain[--done]);

@@ -229,13 +229,14 @@ def _window(array: np.ndarray[Any, Any]) -> Any:
     return whole
 
 
-def taken(made: Any, given: Sequence[Any], plain: Sequence[Any]) -> Any:
+def taken(made: Any, given: Sequence[Any], plain: Sequence[Any], method: bool) -> Any:
     """Return what NumPy made of arguments that stood for those given, which it only read, as arrays
     of ours; NotImplemented where others' memory is among them, which some functions may share, and
-    where what NumPy has a scalar for may have been made a scalar of."""
+    where what NumPy has a scalar for may have been made a scalar of: of scalars its methods make
+    scalars."""
     if type(made) is np.ndarray and made.ndim == 0 and isinstance(given[0], ArrayBase):
         if stands_for_scalar(given[0]):
-            return NotImplemented
+            return wrap(made[()]) if method else NotImplemented
         if made.base is None and not any(made is stood for stood in plain):
             return wrap(made)
     seen = Seen(())
