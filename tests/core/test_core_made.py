@@ -16,6 +16,7 @@ import pytest
 
 import alight
 from alight._core import floor
+from alight._src.run import evaluate
 
 pytestmark = pytest.mark.usefixtures("small_is_small")
 
@@ -264,3 +265,24 @@ def test_items_of_what_is_pending_come_too() -> None:
     with alight.policy(floor=0):
         x = ours(3) * 2
         assert [float(item) for item in x] == [0.0, 2.0, 4.0] and len(x * 2) == 3
+
+
+def test_what_failed_once_is_not_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(values: object) -> None:
+        raise ValueError("not now")
+
+    x = ours(400)
+    with alight.policy(floor=0):
+        x = x + 1
+    for turn in range(3):
+        with monkeypatch.context() as patch:
+            if turn == 0:
+                patch.setattr(evaluate, "evaluate", fail)
+            else:
+                evaluate.evaluate((x.storage.value,))
+            try:
+                seen: Any = np.ndarray(2, buffer=x)
+            except ValueError:
+                seen = None
+        assert (seen is None) == (turn == 0)
+        assert seen is None or seen.flags.writeable

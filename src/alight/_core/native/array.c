@@ -265,7 +265,9 @@ static PyObject *array_class(PyObject *self, void *closure)
 static int array_buffer(PyObject *self, Py_buffer *view, int flags)
 {
     view->obj = NULL;
-    PyObject *memory = export_at_hand((Array *)self);
+    /* np.ndarray(buffer=…) asks so, gives the buffer back at once and keeps the array for it. */
+    bool kept = (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS && !(flags & PyBUF_FORMAT);
+    PyObject *memory = kept ? NULL : export_at_hand((Array *)self);
     if (memory == NULL) {
         PyErr_Clear();
         memory = PyObject_CallMethod(self, "_for_buffer", NULL);
@@ -288,8 +290,7 @@ static int array_buffer(PyObject *self, Py_buffer *view, int flags)
         view->strides = PyArray_STRIDES((PyArrayObject *)memory);
     }
     Py_DECREF(memory);
-    if (status == 0 && (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS && !(flags & PyBUF_FORMAT)) {
-        /* np.ndarray(buffer=…) asks so, gives the buffer back at once and keeps the array for it. */
+    if (status == 0 && kept) {
         PyObject *told = PyObject_GetAttrString(self, "__array_interface__");
         if (told == NULL) {
             owe_interrupts();
