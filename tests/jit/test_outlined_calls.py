@@ -12,7 +12,7 @@ import pytest
 
 import alight
 from alight._src.adapt.foreground import ForegroundBudget
-from alight._src.jit import guarding
+from alight._src.jit import dispatch, guarding
 from alight._src.jit.call_phases import OURS, Phase
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.dispatch import Dispatching
@@ -178,3 +178,17 @@ def test_many_shapes_of_them_do_not_grow_what_is_kept(bodies: list[Any]) -> None
         types = type(f"Own{count}", (Particles,), {})
         assert jitted([types(2)]) == 1
     assert len(jitted._specializations) <= 128
+
+
+def test_texts_that_never_come_again_are_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look at what arguments lead to takes milliseconds: not for each name that a call gets."""
+    looks: list[Any] = []
+    reachability = dispatch.Reachability
+    monkeypatch.setattr(
+        dispatch, "Reachability", lambda *given: looks.append(1) or reachability(*given)
+    )
+    jitted: Any = alight.jit(lambda particles, name: particles.x.sum() + len(name))
+    for turn in range(200):
+        jitted(Particles(9), f"file{turn:04}")
+        jitted(Particles(9), b"%d" % (turn + 1000))
+    assert len(looks) == len(jitted._specializations) == 2

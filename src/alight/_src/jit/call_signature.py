@@ -53,7 +53,7 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature | N
 
 def outline(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Return what arguments are roughly, as many look that cannot be described: how large arrays,
-    integers and containers are, in powers of two, and what type anything else has."""
+    integers, containers and texts are, in powers of two, and what type anything else has."""
     named = [(name, _outlined(item)) for name, item in kwargs.items()]
     return (*map(_outlined, args), *named)
 
@@ -64,9 +64,9 @@ def _outlined(item: Any) -> Any:
         return kind, item.dtype, item.size.bit_length()
     if kind is int:
         return kind, item.bit_length()
-    if kind is list or kind is tuple or kind is dict:
+    if is_among(kind, (list, tuple, dict, str, bytes)):
         return kind, len(item).bit_length()
-    if is_among(kind, (bool, str, bytes, type(None))):
+    if kind is bool:
         return kind, item
     return kind
 
