@@ -192,3 +192,58 @@ def test_texts_that_never_come_again_are_one_kind(monkeypatch: pytest.MonkeyPatc
         jitted(Particles(9), f"file{turn:04}")
         jitted(Particles(9), b"%d" % (turn + 1000))
     assert len(looks) == len(jitted._specializations) == 2
+
+
+def refusing(name: str) -> Any:
+    def refuse(*given: Any, **more: Any) -> Any:
+        raise AssertionError(f"{name} was asked")
+
+    return refuse
+
+
+class Unequal(type):
+    __eq__ = refusing("a metaclass for equality")
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Unhashed(type):
+    __hash__ = refusing("a metaclass for a hash")
+
+
+class OfUnequal(metaclass=Unequal):
+    pass
+
+
+class OfUnhashed(metaclass=Unhashed):
+    pass
+
+
+class Items(list[Any]):
+    __len__ = refusing("a list for its length")
+    __iter__ = refusing("a list for its items")
+
+
+class Names(dict[str, Any]):
+    __len__ = refusing("a dict for its length")
+    __iter__ = values = refusing("a dict for its items")
+
+
+class Proxy:
+    """As frameworks have them for what is there during a request alone."""
+
+    __class__ = property(refusing("a proxy for its class"))  # type: ignore[assignment]
+
+
+class OfDict:
+    """A proxy that says what it stands for."""
+
+    __class__ = property(lambda self: dict)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [OfUnequal, OfUnhashed, Items, Names, Proxy, OfDict])
+def test_arguments_are_outlined_without_their_code(kind: Any, bodies: list[Any]) -> None:
+    jitted: Any = alight.jit(lambda particles, other: particles.x * 2)
+    particles, other = Particles(9), kind()
+    for _ in range(CALLS):
+        same(jitted(particles, other), particles.x * 2)
+    assert jitted.standing((particles, other), {}).way in ("numpy", "alight", "undecided")

@@ -68,7 +68,7 @@ def _outlined(item: Any) -> Any:
         return kind, len(item).bit_length()
     if kind is bool:
         return kind, item
-    return kind
+    return kind if type(kind) is type else id(kind)  # others may say what they equal, and how
 
 
 def _address(array: NdArray) -> int:
@@ -113,7 +113,7 @@ class _Describing:
         if is_among(kind, (int, bool, str, bytes, type(None))):
             return kind, item
         # Records are windows of memory, which a body may write into.
-        if isinstance(item, np.generic) and leads_nowhere(kind) and not isinstance(item, ArrayBase):
+        if issubclass(kind, np.generic) and leads_nowhere(kind) and not issubclass(kind, ArrayBase):
             if item.dtype.kind in "fc":
                 self.scalars.append(item.tobytes())
                 return kind
