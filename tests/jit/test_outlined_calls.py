@@ -12,7 +12,7 @@ import pytest
 
 import alight
 from alight._src.adapt.foreground import ForegroundBudget
-from alight._src.jit import guarding
+from alight._src.jit import dispatch, guarding
 from alight._src.jit.call_phases import OURS, Phase
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.dispatch import Dispatching
@@ -178,3 +178,72 @@ def test_many_shapes_of_them_do_not_grow_what_is_kept(bodies: list[Any]) -> None
         types = type(f"Own{count}", (Particles,), {})
         assert jitted([types(2)]) == 1
     assert len(jitted._specializations) <= 128
+
+
+def test_texts_that_never_come_again_are_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look at what arguments lead to takes milliseconds: not for each name that a call gets."""
+    looks: list[Any] = []
+    reachability = dispatch.Reachability
+    monkeypatch.setattr(
+        dispatch, "Reachability", lambda *given: looks.append(1) or reachability(*given)
+    )
+    jitted: Any = alight.jit(lambda particles, name: particles.x.sum() + len(name))
+    for turn in range(200):
+        jitted(Particles(9), f"file{turn:04}")
+        jitted(Particles(9), b"%d" % (turn + 1000))
+    assert len(looks) == len(jitted._specializations) == 2
+
+
+def refusing(name: str) -> Any:
+    def refuse(*given: Any, **more: Any) -> Any:
+        raise AssertionError(f"{name} was asked")
+
+    return refuse
+
+
+class Unequal(type):
+    __eq__ = refusing("a metaclass for equality")
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Unhashed(type):
+    __hash__ = refusing("a metaclass for a hash")
+
+
+class OfUnequal(metaclass=Unequal):
+    pass
+
+
+class OfUnhashed(metaclass=Unhashed):
+    pass
+
+
+class Items(list[Any]):
+    __len__ = refusing("a list for its length")
+    __iter__ = refusing("a list for its items")
+
+
+class Names(dict[str, Any]):
+    __len__ = refusing("a dict for its length")
+    __iter__ = values = refusing("a dict for its items")
+
+
+class Proxy:
+    """As frameworks have them for what is there during a request alone."""
+
+    __class__ = property(refusing("a proxy for its class"))  # type: ignore[assignment]
+
+
+class OfDict:
+    """A proxy that says what it stands for."""
+
+    __class__ = property(lambda self: dict)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [OfUnequal, OfUnhashed, Items, Names, Proxy, OfDict])
+def test_arguments_are_outlined_without_their_code(kind: Any, bodies: list[Any]) -> None:
+    jitted: Any = alight.jit(lambda particles, other: particles.x * 2)
+    particles, other = Particles(9), kind()
+    for _ in range(CALLS):
+        same(jitted(particles, other), particles.x * 2)
+    assert jitted.standing((particles, other), {}).way in ("numpy", "alight", "undecided")

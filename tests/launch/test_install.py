@@ -53,6 +53,20 @@ def test_a_script_that_installs_ends_as_the_plain_one_does(tmp_path: Path) -> No
         assert ours.stderr == plain.stderr
 
 
+def test_a_script_without_columns_in_its_code_runs_by_lines(tmp_path: Path) -> None:
+    """`python -X no_debug_ranges` leaves them out: of two statements on a line nobody tells which
+    is at work."""
+    bare = ("-X", "no_debug_ranges", "script.py")
+    own = script("import alight\n    alight.install()", shown=KINDS)
+    write(tmp_path, {"script.py": own, "beside.py": BESIDE})
+    found = run(tmp_path, *bare, **FLOORLESS)
+    assert found.stderr == "" and "above\nalight alight __main__" in found.stdout
+    own = script("import alight; print('once'); alight.install()", shown=KINDS)
+    write(tmp_path, {"script.py": own, "beside.py": BESIDE})
+    found = run(tmp_path, *bare, **FLOORLESS)
+    assert found.stderr == "" and "above\nonce\nnumpy alight __main__" in found.stdout
+
+
 def test_later_imports_see_alight_where_a_function_or_a_module_installs(tmp_path: Path) -> None:
     first = "import alight\ndef begin():\n    alight.install()\nbegin()\n"
     for text in (first + "import beside\n", "import first\nimport beside\n"):

@@ -8,9 +8,12 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from alight._src.ir.graph import Graph
+from alight._core import make_layout
+from alight._src.ir.graph import Graph, Node
+from alight._src.ir.op_table import OPS
 from alight._src.plan.check import check_plan
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import LaunchStep
@@ -56,6 +59,16 @@ def test_equal_graphs_have_equal_documents_and_others_have_others() -> None:
     seen = [json.dumps(graph_document(random_graph(seed, 20)[0])) for seed in range(30)]
     again = [json.dumps(graph_document(random_graph(seed, 20)[0])) for seed in range(30)]
     assert seen == again and len(set(seen)) == 30
+
+
+def test_types_that_equal_each_other_have_documents_of_their_own() -> None:
+    """``long`` and ``long long`` are equal, and hash alike, where both have eight bytes."""
+    documents = []
+    for char in "lqLQ":
+        layout = make_layout(np.dtype(char), (4,))
+        graph = Graph((layout,), (Node(OPS["negative"], (0,), (), layout),), (1,))
+        documents.append(json.dumps(graph_document(graph)))
+    assert len(set(documents)) == 4
 
 
 def test_what_has_no_name_is_not_written() -> None:

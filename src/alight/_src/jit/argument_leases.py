@@ -101,7 +101,7 @@ class Leases:
         kind: Any = type(tree)
         if kind is np.ndarray and leasable(tree):
             found[id(tree)] = tree
-        elif isinstance(tree, ArrayBase):
+        elif issubclass(kind, ArrayBase):
             self.ours_too = True
             if exported(tree) is not None:
                 roots.append(tree)
@@ -130,7 +130,7 @@ class Leases:
         if array is not None and self._ours[id(array)][1] is item:
             return array
         kind = type(item)
-        if is_among(kind, _PLAIN) or (isinstance(item, tuple) and hasattr(item, "_fields")):
+        if is_among(kind, _PLAIN) or (issubclass(kind, tuple) and hasattr(item, "_fields")):
             return self._container(item)
         return item
 
@@ -144,7 +144,7 @@ class Leases:
         else:
             parts = [self._convert(part) for part in item]
             made = parts if type(item) is list else tuple_like(item, parts)
-        same = item if isinstance(item, tuple) else None
+        same = item if issubclass(type(item), tuple) else None
         if same is not None and all(a is b for a, b in zip(made, item, strict=True)):
             made = item
         self._taken[id(item)] = (item, made)
@@ -202,11 +202,11 @@ class Leases:
 
     def give(self, tree: Any) -> Any:
         """Return a result as the caller gets it. Call it after ``settle``."""
-        if isinstance(tree, ArrayBase):
-            return self._array(tree)
-        if self.ours_too and isinstance(tree, np.generic) and native(tree.dtype):
-            return Array.of(concrete(np.asarray(tree)))
         kind = type(tree)
+        if issubclass(kind, ArrayBase):
+            return self._array(tree)
+        if self.ours_too and issubclass(kind, np.generic) and native(tree.dtype):
+            return Array.of(concrete(np.asarray(tree)))
         if is_among(kind, (float, int, str, bool, type(None))):
             return tree
         if kind is GeneratorType and tree.gi_frame is not None:
@@ -218,7 +218,7 @@ class Leases:
         if known is not None:
             return known[1]
         if not is_among(kind, _PLAIN) and not (
-            isinstance(tree, tuple) and hasattr(tree, "_fields")
+            issubclass(kind, tuple) and hasattr(tree, "_fields")
         ):
             return self._held(tree)
         if is_among(kind, _PLAIN) and not holds_arrays(tree) and not self._holds_taken(tree):
@@ -242,7 +242,7 @@ class Leases:
     def _held(self, holder: Any) -> Any:
         """Return what is no plain container, with ndarrays for the Arrays that it keeps."""
         self._given[id(holder)] = (holder, holder)  # objects lead to one another
-        if isinstance(holder, (frozenset, MethodType)):
+        if issubclass(type(holder), (frozenset, MethodType)):
             found = exchange(holder, self._inside)
             self._given[id(holder)] = (holder, found)
             return found
@@ -291,13 +291,13 @@ class Leases:
         return self._inside(item) if self.reach.whole else self._array_only(item)
 
     def _array_only(self, item: Any) -> Any:
-        return self.give(item) if isinstance(item, ArrayBase) else item
+        return self.give(item) if issubclass(type(item), ArrayBase) else item
 
     def _holds_taken(self, tree: Any) -> bool:
         """Tell whether a container of the caller's, or anything that needs giving back, is in a
         result."""
         items = tree.values() if type(tree) is dict else tree
-        return any(isinstance(item, (tuple, list, dict)) for item in items)
+        return any(issubclass(type(item), (tuple, list, dict)) for item in items)
 
     def _array(self, array: Any) -> Any:
         own = self._ours.get(id(array))

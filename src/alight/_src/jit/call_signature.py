@@ -53,7 +53,7 @@ def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature | N
 
 def outline(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Return what arguments are roughly, as many look that cannot be described: how large arrays,
-    integers and containers are, in powers of two, and what type anything else has."""
+    integers, containers and texts are, in powers of two, and what type anything else has."""
     named = [(name, _outlined(item)) for name, item in kwargs.items()]
     return (*map(_outlined, args), *named)
 
@@ -64,11 +64,11 @@ def _outlined(item: Any) -> Any:
         return kind, item.dtype, item.size.bit_length()
     if kind is int:
         return kind, item.bit_length()
-    if kind is list or kind is tuple or kind is dict:
+    if is_among(kind, (list, tuple, dict, str, bytes)):
         return kind, len(item).bit_length()
-    if is_among(kind, (bool, str, bytes, type(None))):
+    if kind is bool:
         return kind, item
-    return kind
+    return kind if type(kind) is type else id(kind)  # others may say what they equal, and how
 
 
 def _address(array: NdArray) -> int:
@@ -113,7 +113,7 @@ class _Describing:
         if is_among(kind, (int, bool, str, bytes, type(None))):
             return kind, item
         # Records are windows of memory, which a body may write into.
-        if isinstance(item, np.generic) and leads_nowhere(kind) and not isinstance(item, ArrayBase):
+        if issubclass(kind, np.generic) and leads_nowhere(kind) and not issubclass(kind, ArrayBase):
             if item.dtype.kind in "fc":
                 self.scalars.append(item.tobytes())
                 return kind

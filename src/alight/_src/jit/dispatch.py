@@ -133,7 +133,7 @@ class Dispatching(GuardCache):
 
     def _on_undescribed(self, args: tuple[Any, ...], kwargs: dict[str, Any], here: Policy) -> Any:
         """Return the result of a call of which some arguments cannot be described."""
-        if any([isinstance(item, ArrayBase) for item in (*args, *kwargs.values())]):
+        if any([issubclass(type(item), ArrayBase) for item in (*args, *kwargs.values())]):
             if not kwargs and not modes_here():
                 return self._on_arrays(args, here)
             return self._body(args, kwargs, here)

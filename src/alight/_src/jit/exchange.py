@@ -59,46 +59,48 @@ def exchange(holder: Any, give: Give) -> Any:
     """Return a container or an object after its items, elements and attributes were exchanged for
     what ``give`` returns: the very object, but for sets and methods of Arrays, which cannot be
     changed."""
-    if isinstance(holder, type):
+    kind = type(holder)  # not what it says it is: a proxy is no container
+    if issubclass(kind, type):
         if is_the_programs(holder):
             _exchange_of_class(holder, give)
         return holder
-    if type(holder) is np.ndarray and holder.dtype.hasobject and holder.dtype.names is None:
+    if kind is np.ndarray and holder.dtype.hasobject and holder.dtype.names is None:
         _exchange_elements(holder, give)
         return holder
     if _is_closed(holder):
         return holder
-    if type(holder) is MethodType:
+    if kind is MethodType:
         owner = give(holder.__self__)
         return holder if owner is holder.__self__ else method_of(holder, owner)
-    if isinstance(holder, dict):
+    if issubclass(kind, dict):
         if has_scalar_keys(holder):
             _exchange_keys(holder, give)
         if _leads_on(dict.values(holder)):
             _exchange_items(dict, holder, give)
-    elif isinstance(holder, list):
-        if _leads_on(holder):
+    elif issubclass(kind, list):
+        if _leads_on(holder if kind is list else list.copy(holder)):
             _exchange_items(list, holder, give)
-    elif isinstance(holder, deque):
+    elif issubclass(kind, deque):
         _exchange_items(deque, holder, give)
-    elif isinstance(holder, frozenset):
-        if any(isinstance(item, ArrayBase) for item in holder):  # scalars, which have their hashes
+    elif issubclass(kind, frozenset):
+        # scalars, which have their hashes
+        if any(issubclass(type(item), ArrayBase) for item in frozenset.__iter__(holder)):
             return type(holder)([give(item) for item in holder])
-    elif isinstance(holder, set):
-        scalars = [item for _, item in _items(set, holder) if isinstance(item, ArrayBase)]
+    elif issubclass(kind, set):
+        scalars = [item for _, item in _items(set, holder) if issubclass(type(item), ArrayBase)]
         if given := {id(item): give(item) for item in scalars}:
             # In one call: another thread adds nothing meanwhile. The order stays as it is, too.
             set.__init__(holder, [given.get(id(item), item) for _, item in _items(set, holder)])
-    elif type(holder) is ContextVar:
+    elif kind is ContextVar:
         if (new := give(old := holder.get(None))) is not old:
             holder.set(new)
-    elif isinstance(holder, BaseException):
+    elif issubclass(kind, BaseException):
         if (args := _exchanged(holder.args, give)) is not holder.args:
             holder.args = args
-        others = holder.exceptions if isinstance(holder, BaseExceptionGroup) else ()
+        others = holder.exceptions if issubclass(kind, BaseExceptionGroup) else ()
         for other in (holder.__cause__, holder.__context__, *others):
             give(other)
-    elif isinstance(holder, FunctionType):
+    elif issubclass(kind, FunctionType):
         for cell in holder.__closure__ or ():
             with ignoring_failures(ValueError):  # not assigned yet
                 cell.cell_contents = give(cell.cell_contents)
@@ -107,18 +109,18 @@ def exchange(holder: Any, give: Give) -> Any:
             holder.__defaults__ = others
         for kept in (holder.__kwdefaults__ or {}, vars(holder)):
             _exchange_items(dict, kept, give)
-    elif isinstance(holder, partial):
+    elif issubclass(kind, partial):
         old = (holder.func, holder.args, holder.keywords, vars(holder))
         for kept in old[2:]:
             _exchange_items(dict, kept, give)
         new = (give(old[0]), _exchanged(old[1], give), *old[2:])
         if new[0] is not old[0] or new[1] is not old[1]:
-            holder.__setstate__(new)  # type: ignore[attr-defined]  # the only way to set them
-    elif any(type(holder) is kind for kind in _LEADS_TO_HOLDERS):
+            holder.__setstate__(new)  # the only way to set them
+    elif any(kind is one for one in _LEADS_TO_HOLDERS):
         for source in gc.get_referents(holder):
             for item in source if type(source) is tuple else (source,):
                 give(item)
-    if isinstance(holder, BaseException) or is_the_programs(type(holder)):
+    if issubclass(kind, BaseException) or is_the_programs(kind):
         exchange_attributes(holder, give)
     return holder
 
@@ -179,7 +181,7 @@ def has_scalar_keys(holder: dict[Any, Any]) -> bool:
 
 def _exchange_keys(holder: dict[Any, Any], give: Give) -> None:
     """Exchange scalars that are keys, which have their hashes; the order stays as it is."""
-    keys = [key for key, _ in _items(dict, holder) if isinstance(key, ArrayBase)]
+    keys = [key for key, _ in _items(dict, holder) if issubclass(type(key), ArrayBase)]
     given = {id(key): give(key) for key in keys}
 
     def put() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from alight._core import POLICY, threads
 from alight._core.guard import WATCHED, Call, Entry
+from alight._src.base.classes import is_among
 from alight._src.base.originals import np
 from alight._src.base.records import replace
 from alight._src.config import loading
@@ -70,7 +71,7 @@ def _like(item: Any, wide: bool) -> Any:
         return kind, item.bit_length()
     if kind is np.ndarray:
         return (item.dtype, item.size.bit_length()) if wide else item
-    return item if kind in _BY_VALUE else kind
+    return item if is_among(kind, _BY_VALUE) else kind
 
 
 def call_entry(

@@ -93,7 +93,7 @@ class Reachability:
                     self.arrays.append(shared)
             elif _is_buffer(kind):
                 self._buffer(item)
-            if issubclass(kind, _CONTAINERS) and len(item) // _LONG > left:
+            if issubclass(kind, _CONTAINERS) and _length(item, kind) // _LONG > left:
                 self.whole = False
                 return
             parts = _parts(item, kind)
@@ -118,7 +118,7 @@ class Reachability:
 
     def leads_to(self, kind: type) -> bool:
         """Tell whether objects of a type may be reached."""
-        return not self.whole or any(isinstance(item, kind) for item in self.met.values())
+        return not self.whole or any(issubclass(type(item), kind) for item in self.met.values())
 
     def _buffer(self, item: Any) -> None:
         with ignoring_failures(TypeError, ValueError, BufferError), memoryview(item) as view:
@@ -194,6 +194,13 @@ def _all_lead_nowhere(items: Iterable[Any]) -> bool:
 def _is_buffer(kind: Any) -> bool:
     """Tell whether objects of this type have memory of their own that they show to others."""
     return issubclass(kind, (bytearray, array.array, mmap.mmap, ctypes.Array, ctypes.Structure))
+
+
+def _length(item: Any, kind: type) -> int:
+    """Return how many items a container holds, whatever its own class says."""
+    base: Any = next(one for one in _CONTAINERS if issubclass(kind, one))
+    count: int = base.__len__(item)
+    return count
 
 
 def _parts(item: Any, kind: type) -> list[Any]:

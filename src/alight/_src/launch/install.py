@@ -45,13 +45,19 @@ def install() -> None:
 
 def _below(path: str, frame: FrameType) -> ast.Module | None:
     """Return the statements of a script below the one at work; None where that is inside of
-    another, or the file is not what runs."""
+    another or cannot be told, or the file is not what runs."""
     with open(path, "rb") as stream:
         source = stream.read()
     tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     line, _, column, _ = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
-    for number, one in enumerate(tree.body):
-        if (line, column) < (one.end_lineno, one.end_col_offset):
-            simple = isinstance(one, (ast.Expr, ast.Assign))
-            return ast.Module(tree.body[number + 1 :], []) if simple else None
-    return None
+
+    def holds(one: Any) -> bool:
+        if column is None:  # `python -X no_debug_ranges`
+            return bool(one.lineno <= line <= one.end_lineno)
+        place = one.lineno, one.col_offset
+        return place <= (line, column) < (one.end_lineno, one.end_col_offset)
+
+    found = [number for number, one in enumerate(tree.body) if holds(one)]
+    if len(found) != 1 or not isinstance(tree.body[found[0]], (ast.Expr, ast.Assign)):
+        return None
+    return ast.Module(tree.body[found[0] + 1 :], [])

@@ -7,7 +7,6 @@ named, an op of the program's own or an attribute of another type, makes a plan 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -226,8 +225,8 @@ def _op(name: str) -> Any:
     return OPS[name]
 
 
-@cache
 def _dtype(dtype: np.dtype[Any]) -> str:
+    # Nothing is kept by a dtype: `long` and `long long` are equal, and hash alike.
     text: str = dtype.char if np.dtype(dtype.char) == dtype else dtype.str
     if np.dtype(text) != dtype or np.dtype(text).num != dtype.num:
         raise NotWritten(f"dtype {dtype}")
