@@ -32,6 +32,8 @@ def test_a_setting_of_the_file_is_read_by_calibrate_itself(tmp_path: Path) -> No
 def test_a_report_of_uncalibrated_work_says_so_too(tmp_path: Path) -> None:
     program = (
         "import alight as np\n"
+        "from alight._src.adapt.first_plan import plan_at_once\n"
+        "plan_at_once()\n"
         "float((np.ones(2_000_000) * 2 + 1).sum())\n"
         "print(np.report())\n"
     )  # fmt: skip

@@ -27,6 +27,7 @@ NODES = 2 * stored_plans.LEAST_NODES
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    forget(Cache.PROFILES)  # how many plans other tests have kept, too
     with own_store(tmp_path / "cache") as made:
         profile = profile_with({}, "generated")
         here = fingerprint(registry.device("cpu"))

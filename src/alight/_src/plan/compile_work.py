@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from alight._src.ir.graph import GroupKind
 from alight._src.ir.op_table import Kind
 from alight._src.ir.vectors import REGISTERS, most_live, vectors_together
 from alight._src.plan.workload import body_size
@@ -23,7 +24,7 @@ __all__ = ["KERNEL_WORK", "code_size", "is_few", "too_long", "weight_of", "work_
 # busy cores, a thread's own seconds): an operation takes 44 µs, a kernel 6.3 ms; what follows are
 # multiples of an operation. Measured were 0.6 to 2.7 times the predicted seconds (1 % and 99 %).
 _FUNCTION = 89  # each different special function, for what is seldom needed of it
-_STRIDED = 13.5  # an operand that is gathered, turned round or put in order first, and its part
+_STRIDED = 13.5  # an operand that is gathered, turned round, rolled or put in order first, its part
 _FIXED = 2.9  # a scalar
 _WRITTEN = 3.3  # a result: stored whole, in part and past the caches
 _PRESSURE = 9.4  # a vector that waits and finds no register
@@ -35,6 +36,9 @@ _REDUCTION = 141.0  # in operations
 # A kernel's most, 90 ms as predicted where it was fitted: of 270 kernels below it 99 % took 148 ms
 # at most. Whoever waits for a compiler waits for one kernel.
 KERNEL_WORK = 1900
+# Where reductions over rows and over columns read an array once, three are one kernel: of float64
+# they take 139 ms, and five 179.
+_ROW_COLUMN_WORK = 2200
 
 # What a node is at most without a look at its body, in operations: a simple one, of few of which
 # as many vectors go together, and a long one (but a complex power is 709).
@@ -47,7 +51,7 @@ def code_size(group: Group) -> tuple[float, float]:
     graph = group.graph
     together = vectors_together(graph, REGISTERS)
     parts = together * (2 if graph.layouts[0].dtype.kind == "c" else 1)
-    size, functions = 0, set()
+    size, functions = 0.0, set()
     reductions, columns = 0, False
     for node in graph.nodes:
         if node.op.kind is Kind.ELEMENTWISE:
@@ -56,6 +60,8 @@ def code_size(group: Group) -> tuple[float, float]:
                 functions.add(node.op)
             elif node.op.name == "power":
                 size += _POWER
+        elif node.op.kind is Kind.MOVEMENT:
+            size += _STRIDED * parts
         else:
             reductions += 1
             columns = columns or _over_columns(graph, node)
@@ -89,6 +95,9 @@ def weight_of(graph: Graph, members: Iterable[int]) -> float:
     total, functions = 0.0, set()
     for member in members:
         node = graph.made_by[member]
+        if node.op.kind is Kind.MOVEMENT:
+            total += _STRIDED
+            continue
         if node.op.kind is not Kind.ELEMENTWISE:
             total += _REDUCTION * (_COLUMN if _over_columns(graph, node) else 1)
             continue
@@ -112,6 +121,7 @@ def is_few(graph: Graph, members: Iterable[int], written: int) -> bool:
 def too_long(group: Group) -> str:
     """Return why a group is more than one kernel of the host's; empty where it is not."""
     graph = group.graph
-    if is_few(graph, graph.made_by, len(graph.outputs)) or (work := work_of(group)) <= KERNEL_WORK:
+    most = _ROW_COLUMN_WORK if group.kind is GroupKind.ROW_COLUMN else KERNEL_WORK
+    if is_few(graph, graph.made_by, len(graph.outputs)) or (work := work_of(group)) <= most:
         return ""
-    return f"its kernel would be {work:.0f} operations for a compiler, of at most {KERNEL_WORK}"
+    return f"its kernel would be {work:.0f} operations for a compiler, of at most {most}"
