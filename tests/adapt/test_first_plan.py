@@ -258,10 +258,17 @@ HELD = """
     first_plan.PARTS.clear()
     first_plan.FACTS[:] = [gate.wait, evaluate._execution]
 
+    def until(reached):
+        ends = time.perf_counter() + 20.0
+        while not reached(first_plan._planner.state) and time.perf_counter() < ends:
+            time.sleep(0.001)
+
+    def begins():
+        until(lambda state: state is not first_plan._Planner.ABSENT)
+
     def comes():
         gate.set()
-        while first_plan._planner.state is not first_plan._Planner.HERE:
-            time.sleep(0.001)
+        until(lambda state: state is first_plan._Planner.HERE)
 
     def planner():
         return [name for name in sys.modules if name.startswith("alight._src.plan.place")]
@@ -281,8 +288,7 @@ def test_the_first_work_on_arrays_of_alights_is_numpys(tmp_path: Path) -> None:
     b += 1.0
     b[:10] = 0.0
     total = float(b.sum())
-    for _ in range(1000):
-        pass
+    begins()
     states.append(first_plan._planner.state.name)
     before = evaluate.requests.count, len(planner())
     comes()
@@ -301,6 +307,30 @@ def test_the_first_work_on_arrays_of_alights_is_numpys(tmp_path: Path) -> None:
     assert total == float(expected.sum()) and done and module == "alight"
     assert states == ["ABSENT", "COMING"], "small arrays ask for nothing"
     assert before == [0, 0] and recorded and after == 1 and kept == 0
+
+
+@pytest.mark.parametrize("joined", [True, False], ids=["the main one waits", "it has ended"])
+def test_work_of_another_thread_has_what_plans_loaded(tmp_path: Path, joined: bool) -> None:
+    program = (
+        HELD
+        + f"""
+    def work():
+        time.sleep(0.1)  # by now nothing of Python's runs in the main thread
+        a = np.arange(2_000_000.0)
+        (a * 2.0).to_numpy()
+        begins()
+        found = first_plan._planner.state.name
+        comes()
+        (a * 2.0).to_numpy()
+        print(json.dumps([found, evaluate.requests.count]))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    if {joined}:
+        thread.join()
+    """
+    )
+    assert in_a_young_process(program, tmp_path) == ["COMING", 1]
 
 
 def test_jitted_calls_are_numpys_until_what_plans_is_there(tmp_path: Path) -> None:
@@ -348,8 +378,7 @@ def test_a_child_that_is_born_meanwhile_plans_for_itself(tmp_path: Path) -> None
     import os
     a = np.arange(2_000_000.0)
     (a + 1.0).to_numpy()
-    for _ in range(1000):
-        pass
+    begins()
     coming = first_plan._planner.state.name
     child = os.fork()
     if not child:
@@ -359,6 +388,30 @@ def test_a_child_that_is_born_meanwhile_plans_for_itself(tmp_path: Path) -> None
     """
     )
     assert in_a_young_process(program, tmp_path) == ["COMING", 1]
+
+
+def test_a_child_that_is_born_before_a_thread_has_begun_meets_large_work_anew(
+    tmp_path: Path,
+) -> None:
+    program = (
+        HELD
+        + """
+    import os
+    from alight._core import hooks
+    a, theirs = np.arange(2_000_000.0), hooks.large
+    hooks.large = lambda: None  # as where the thread has had no turn yet
+    (a + 1.0).to_numpy()
+    child = os.fork()
+    if not child:
+        hooks.large = theirs
+        (a + 1.0).to_numpy()
+        begins()
+        os._exit(first_plan._planner.state is first_plan._Planner.COMING)
+    before = first_plan._planner.state.name
+    print(json.dumps([before, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]))
+    """
+    )
+    assert in_a_young_process(program, tmp_path) == ["ABSENT", 1]
 
 
 def test_where_no_thread_can_be_had_who_plans_loads_it(tmp_path: Path) -> None:

@@ -461,6 +461,29 @@ def test_a_process_that_ends_beside_the_background_ends_well(tmp_path: Path) -> 
     assert list(tmp_path.rglob("*.bin"))
 
 
+GOING_ON = """
+import threading, time
+from alight._src.run import kernels
+from alight._src.measure import probes
+from alight.backends.registry import device
+
+def work():
+    threading.main_thread().join()
+    kernels.soon(device("cpu"), probes.loop("exp", "float64", 64))
+    ends = time.perf_counter() + 20.0
+    while not kernels._made and time.perf_counter() < ends:
+        time.sleep(0.01)
+    print(len(kernels._made))
+
+threading.Thread(target=work).start()
+"""
+
+
+def test_kernels_are_made_while_a_thread_goes_on_after_the_main_one(tmp_path: Path) -> None:
+    done = python(GOING_ON, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
 def test_waiting_is_for_what_was_forced() -> None:
     array = np.linspace(0.0, 1.0, 40)
     with policy(floor=0, force="cpu:generated"), LOG.forgetting():

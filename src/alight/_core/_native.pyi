@@ -269,7 +269,7 @@ class Hooks:
     inside: tuple[str, ...]
     flush: Callable[[], None]
     settle: Callable[[], None]  # find `Floor.record_floor`, for `Floor.here`
-    large: Callable[[], None]  # once a wait: NumPy worked on an array of ``Floor.kept`` elements
+    large: Callable[[], object]  # once a wait: NumPy worked on an array of ``Floor.kept`` elements
     errstate: Callable[[], Any]  # the state to record under, or None: for `recording_errstate`
 
 hooks: Hooks

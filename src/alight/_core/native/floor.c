@@ -58,21 +58,22 @@ bool floor_in_force(Py_ssize_t *least)
     return true;
 }
 
-static int tell_large(void *nothing)
-{
-    PyObject *hook = Py_XNewRef(hooks->large), *told = hook == NULL ? Py_NewRef(Py_None) : PyObject_CallNoArgs(hook);
-    Py_XDECREF(hook);
-    Py_XDECREF(told);
-    return told == NULL ? -1 : 0; /* what a signal's handler raised meanwhile is the program's */
-}
-
 /* While all work waits, NumPy does what is at hand: note that an array was among it that is alight's, once. The hook
-   is called between two instructions of the main thread, not amid what its caller does. */
+   has a thread begin, and runs nothing of Python's itself, which a signal's handler could end: its caller is amid an
+   op. Where no thread begins, nothing waits any more. */
 void meet_large(void)
 {
-    if (!floors->met) {
-        floors->met = Py_AddPendingCall(tell_large, NULL) == 0; /* not where the queue is full */
+    if (floors->met) {
+        return;
     }
+    floors->met = 1;
+    PyObject *hook = Py_XNewRef(hooks->large), *begun = hook == NULL ? Py_NewRef(Py_None) : PyObject_CallNoArgs(hook);
+    Py_XDECREF(hook);
+    if (begun == NULL) {
+        PyErr_Clear();
+        end_wait(floors);
+    }
+    Py_XDECREF(begun);
 }
 
 /* Tell whether this thread runs a body that was given up. False, too, with an error set: a policy says its floor in

@@ -65,18 +65,23 @@ static PyObject *bytes_of(Array *array, npy_intp least, bool write)
     PyObject *made = write ? NULL : made_of((PyObject *)array);
     if (made != NULL && PyArray_CheckExact(made)) {
         npy_intp size = PyArray_SIZE((PyArrayObject *)made);
-        if (size < least && floors->kept > 0 && size >= floors->kept) {
+        if (size >= least) {
+            return NULL;
+        }
+        Py_INCREF(made);
+        if (floors->kept > 0 && size >= floors->kept) {
             meet_large();
         }
-        return size < least ? Py_NewRef(made) : NULL;
+        return made;
     }
     Layout *layout = window_of(array);
     Storage *storage = (Storage *)array->storage;
     if (layout == NULL || layout->size >= least || !is_value(storage->value)) {
         return NULL;
     }
-    if (floors->kept > 0 && layout->size >= floors->kept) {
+    if (floors->kept > 0 && layout->size >= floors->kept && !floors->met) {
         meet_large();
+        return bytes_of(array, least, write); /* the collector may have run, and finalizers of the program's */
     }
     Value *value = (Value *)storage->value;
     bool whole = array->window == Py_None;

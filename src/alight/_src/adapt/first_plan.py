@@ -198,8 +198,8 @@ def came() -> None:
 
 
 def _load(wait: Callable[[], None]) -> None:
-    wait()
     try:
+        wait()
         for part in PARTS:
             hold()  # a fork waits for this part, and no child is born with it half done
             try:
@@ -219,6 +219,8 @@ def _load(wait: Callable[[], None]) -> None:
 def _after_fork_in_child() -> None:
     if _planner.state is _Planner.COMING:  # its thread is the parent's
         came()
+    elif _planner.state is _Planner.ABSENT and floor.waits():
+        floor.wait(_FOR_EVER)  # what the parent met is met anew
 
 
 if hasattr(os, "register_at_fork"):

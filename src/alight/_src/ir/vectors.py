@@ -33,7 +33,7 @@ def vectors_together(graph: Graph, registers: int) -> int:
             return 1
         return 4 if len(special) == 1 and _in_fours(special[0]) and registers == 32 else 2
     # Six remainders in a row took 184 us one by one, 142 in twos, 109 in fours, 116 in eights.
-    long = any([node.op.flops >= _LONG_FLOPS for node in graph.nodes])
+    long = any([node.op.flops >= LONG_FLOPS for node in graph.nodes])
     most = 4 if long or len(graph.nodes) < _LONG else 8
     # Values that wait for one another have no need of it, and find no registers: a step of
     # Gray-Scott (11 at once) took 82, 85, 113 and 174 us in ones, twos, fours and eights, moving
@@ -45,7 +45,7 @@ def vectors_together(graph: Graph, registers: int) -> int:
 
 
 _LONG = 16
-_LONG_FLOPS = 8  # fmod's
+LONG_FLOPS = 8  # fmod's
 _APART = 4
 # Bodies that wait for themselves in twos: alone they took 0.71 to 0.94 of the time in fours (in
 # float32 0.88 to 0.96, tan and tanh 1.05), other special functions 0.92 to 1.12, powers 1.06 and

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from alight._src.ir.graph import GroupKind
 from alight._src.ir.op_table import Kind
-from alight._src.ir.vectors import REGISTERS, most_live, vectors_together
+from alight._src.ir.vectors import LONG_FLOPS, REGISTERS, most_live, vectors_together
 from alight._src.plan.workload import body_size
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ _ROW_COLUMN_WORK = 2200
 # What a node is at most without a look at its body, in operations: a simple one, of few of which
 # as many vectors go together, and a long one (but a complex power is 709).
 _SIMPLE_MOST, _LONG_MOST = 16, 400
-_LONG_FLOPS = 8  # fmod's
 
 
 def code_size(group: Group) -> tuple[float, float]:
@@ -113,7 +112,7 @@ def is_few(graph: Graph, members: Iterable[int], written: int) -> bool:
     most = _SIMPLE_MOST * written
     for member in members:
         op = graph.made_by[member].op
-        simple = op.kind is Kind.ELEMENTWISE and not op.special and op.flops < _LONG_FLOPS
+        simple = op.kind is Kind.ELEMENTWISE and not op.special and op.flops < LONG_FLOPS
         most += _SIMPLE_MOST if simple else _LONG_MOST
     return 2 * most <= KERNEL_WORK  # the other half is for operands
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FunctionType
@@ -114,7 +115,7 @@ def call_there(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -
 # The result elements below which an op on concrete operands is left to NumPy at once.
 record_floor = floor.here
 hooks.settle = partial(settle_floor, evaluate.planning_seconds)
-hooks.large = first_plan.come
+hooks.large = partial(start_new_thread, first_plan.come, ())
 
 
 def array_floor() -> int:

@@ -110,6 +110,11 @@ def _is_alone() -> bool:
     return threading.active_count() <= 1 + (_background.thread is not None)
 
 
+def _is_over() -> bool:
+    """Tell whether no thread is left that Python waits for before it ends."""
+    return not any([one.is_alive() and not one.daemon for one in threading.enumerate()])
+
+
 def soon(where: Device, group: Group, schedule: Any = None) -> bool:
     """Tell whether a generated kernel can be had at once; if not, have it made in the background.
 
@@ -350,7 +355,7 @@ class _Background:
             while self._jobs:
                 with self._lock:
                     # What waits when the program is over is left to who ends it.
-                    if not self._jobs or not threading.main_thread().is_alive():
+                    if not self._jobs or _is_over():
                         break
                     key, job, _ = self._jobs.popleft()
                 try:
