@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import alight
 from alight._core import POLICY, exported, floor, items_count, items_of
+from alight._src.run import evaluate
 
 pytestmark = pytest.mark.usefixtures("small_is_small")
 
@@ -124,3 +126,40 @@ def test_views_of_a_storage_without_a_version_are_refused(value: Any) -> None:
     with pytest.raises(AttributeError):
         view.to_numpy()
     assert items_count(view) == 3
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="signals of programs are POSIX's")
+@pytest.mark.parametrize("ask", [memoryview, bytes, np.frombuffer, np.asarray])
+def test_what_a_handler_raises_is_raised_once(
+    ask: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupt(Exception):
+        pass
+
+    def handle(number: int, frame: object) -> None:
+        raise Interrupt
+
+    x = counted()
+    with alight.policy(floor=0):
+        x = x + 1
+    before = signal.signal(signal.SIGUSR1, handle)
+    times = 0
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(evaluate, "evaluate", lambda _: signal.raise_signal(signal.SIGUSR1))
+            try:
+                ask(x)
+                for _ in range(3):
+                    pass
+            except Interrupt:
+                times += 1
+        for _ in range(3):  # where what is owed is raised
+            try:
+                len("")
+            except Interrupt:
+                times += 1
+    except Interrupt:
+        times += 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert times == 1

@@ -208,12 +208,25 @@ static bool is_waiting(PyObject *frame)
     return inner && now != NULL;
 }
 
+/* Tell whether an error came out in a frame. */
+static bool was_raised_in(PyObject *error, PyObject *frame)
+{
+    PyObject *trace = PyException_GetTraceback(error);
+    bool found = false;
+    while (trace != NULL && !found) {
+        found = (PyObject *)((PyTracebackObject *)trace)->tb_frame == frame;
+        Py_SETREF(trace, Py_XNewRef((PyObject *)((PyTracebackObject *)trace)->tb_next));
+    }
+    Py_XDECREF(trace);
+    return found;
+}
+
 static int raise_owed(void *owed)
 {
     PyObject *error = PyTuple_GET_ITEM((PyObject *)owed, 0), *asker = PyTuple_GET_ITEM((PyObject *)owed, 1);
     PyObject *handled = PyErr_GetHandledException();
     Py_XDECREF(handled);
-    if (handled == error) { /* who asked was no NumPy, and raised it */
+    if (handled == error || was_raised_in(error, asker)) { /* who asked was no NumPy, and raised it */
         Py_DECREF((PyObject *)owed);
         return 0;
     }

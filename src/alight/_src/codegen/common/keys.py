@@ -55,8 +55,9 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 @lru_cache(256)
-def _as_text(schedule: Schedule) -> str:
-    return repr((schedule.vector_bits, schedule.interleave))
+def _as_text(schedule: Any) -> str:
+    """Return the fields of a schedule: of a loop's, or of a printed kernel's (`source.Grid`)."""
+    return repr(tuple([getattr(schedule, name) for name in type(schedule).__match_args__]))
 
 
 def kernel_key(group: Group, schedule: Schedule | None = None) -> str:
