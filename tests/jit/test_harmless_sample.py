@@ -24,6 +24,7 @@ SAMPLE = [next(same) for _, same in itertools.groupby(programs(), lambda p: p.na
 CALLS = 24
 
 
+@pytest.mark.usefixtures("looked_at_once")
 @pytest.mark.parametrize("program", SAMPLE, ids=[program.name for program in SAMPLE])
 def test_no_call_compiles_and_a_site_that_was_dropped_records_nothing(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
