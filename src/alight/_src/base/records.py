@@ -155,7 +155,9 @@ def _initializer(cls: type, fields: Mapping[str, _Field], frozen: bool) -> Calla
         lines.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
-    exec(f"def __init__({', '.join(given)}):\n " + "\n ".join(lines or ["pass"]), space)
+    text = f"def __init__({', '.join(given)}):\n " + "\n ".join(lines or ["pass"])
+    # Compiled first: where an interrupt ends the exec of a text, Python ends so once it is over.
+    exec(compile(text, "<record>", "exec"), space)
     method: Any = space["__init__"]
     method.__qualname__ = f"{cls.__qualname__}.__init__"
     found: Callable[..., None] = method

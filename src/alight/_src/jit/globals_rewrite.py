@@ -60,6 +60,7 @@ class _Names(dict[str, Any]):
         super().__init__({k: v for k, v in real.copy().items() if k[:2] == "__" == k[-2:]})
         self.real = real
         self.uses = uses
+        stand_ins(False)  # made here: a signal's KeyError amid it would make a name an unknown one
         self.types = "type" not in uses.values | uses.attributes
 
     def note_warnings(self) -> None:

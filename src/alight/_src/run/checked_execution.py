@@ -55,7 +55,8 @@ class CheckedExecution(execute.Execution):
     """One run of a plan, followed."""
 
     __slots__ = (
-        *("_indices", "_landed", "_looking", "_map", "_marks", "_now", "_turn", "_written"),
+        *("_indices", "_landed", "_late", "_looking", "_map", "_marks", "_now", "_turn"),
+        "_written",
         *("fault", "memory", "thread", "within"),
     )
 
@@ -71,6 +72,7 @@ class CheckedExecution(execute.Execution):
         self._now: LaunchStep | WriteStep | None = None  # who has backends do what they do
         self._indices = {id(step): index for index, step in enumerate(plan.steps)}
         self._turn = 0  # the step at work
+        self._late: Any = None  # and the launch that waited for it
         self._looking = False
         self._landed: list[int] | None = None  # where chunks of a streamed step have come to
         self._written: Sequence[tuple[Place, ...]] = ()
@@ -115,6 +117,8 @@ class CheckedExecution(execute.Execution):
         if self._turn < len(steps):
             step = steps[self._turn]
             unsure.update(self.plan.dead[self._turn], _made_by(step))
+            if self._late is not None:
+                unsure.update(self._late.dead, self._late.step.outputs)
             if isinstance(step, WriteStep):
                 unsure.add(step.old)
                 at_work = step.home
@@ -313,7 +317,9 @@ class CheckedExecution(execute.Execution):
         self, later: Any, window: base.Operand, bound: tuple[Value, Data, int]
     ) -> None:
         self._follow(self._into, later, window)
+        self._late = later
         super()._launch_into(later, window, bound)
+        self._late = None
         for number in later.step.outputs:
             if number != later.value:
                 self._follow(self._new, number)
