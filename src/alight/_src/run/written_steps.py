@@ -293,13 +293,12 @@ class Writing:
             results = tuple([window if n == later.value else None for n in step.outputs])
             given = listen, heard, results, (bound, others)
             made, seconds, _ = into.submit(later.places, *given)
-            if not self._tells(step, heard, recorded):
-                pass
-            elif later.replaced:
-                emit.tell_by_flags(graph, heard, recorded)  # type: ignore[arg-type]
-            else:
-                arrays = [array_at(place) for place in later.places]
-                emit.tell(graph, arrays, recorded)  # type: ignore[arg-type]
+            if self._tells(step, heard, recorded):
+                if later.replaced:
+                    emit.tell_by_flags(graph, heard, recorded)  # type: ignore[arg-type]
+                else:
+                    arrays = [array_at(place) for place in later.places]
+                    emit.tell(graph, arrays, recorded)  # type: ignore[arg-type]
         first = self.values[step.outputs[0]]
         site = None if first is None else first.site
         decision, runner = step.decision, later.runner
