@@ -10,7 +10,7 @@ import pytest
 
 import alight
 from alight._core import Data, make_layout
-from alight._src.run import residency
+from alight._src.run import evaluate, residency
 from alight._src.run.window_writes import meets_itself, write_there
 from alight.backends.base import Operand
 from alight.backends.registry import device
@@ -99,3 +99,37 @@ def test_windows_of_which_elements_share_bytes_are_found(
     shape: tuple[int, ...], strides: tuple[int, ...], meets: bool
 ) -> None:
     assert meets_itself(shape, strides, 8) is meets
+
+
+def test_versions_that_another_thread_may_ask_for_keep_the_old_bytes() -> None:
+    """A thread that reads an array has its version in hand before it has recorded anything of it;
+    meanwhile another thread's request writes the versions that follow."""
+    with alight.policy(floor=0):
+        base = np.arange(1000.0)
+        x = alight.asarray(base)
+        y = alight.asarray(base[:125])
+        x[::8] = alight.sqrt(y)
+        between = x.storage.value  # as that thread has it
+        x[::8] += 1.0
+        evaluate.evaluate((x.storage.value,))
+        wanted = base.copy()
+        wanted[::8] = np.sqrt(base[:125])
+        assert between.op is not None, "it was left out, and is made anew"
+        evaluate.evaluate((between,))
+        np.testing.assert_array_equal(evaluate.host_array(between), wanted)
+        wanted[::8] += 1.0
+        np.testing.assert_array_equal(np.asarray(x), wanted)
+
+
+def test_what_a_kernel_makes_within_and_another_thread_may_ask_for_keeps_its_operand() -> None:
+    base = np.arange(1000.0)
+    with alight.policy(floor=0, force="cpu:generated"):
+        for _ in range(4):  # from the second on it runs without the Python between
+            within = alight.sqrt(alight.sort(alight.asarray(base[::-1])))
+            held = within.storage.value  # as a thread has it that has just asked for it
+            twice = within * 2.0
+            del within
+            evaluate.evaluate((twice.storage.value,))
+            assert held.op is not None, "it was not asked for"
+            evaluate.evaluate((held,))
+            np.testing.assert_array_equal(evaluate.host_array(held), np.sqrt(base))

@@ -199,6 +199,18 @@ def sole(value: Value, held: int, data_held: int = 0) -> bool:
     references besides one (the caller's name for it, or the storage it was just read from), and
     its data only ``data_held`` besides the value's own."""
 
+def uses_within(
+    old: Value,
+    values: list[Value | None],
+    nodes: Sequence[int],
+    outputs: Sequence[int],
+    target: Value,
+) -> int | None:
+    """Return how many operands a value is of what a launch's ``nodes`` were recorded with, and of
+    the pending versions between that these lead to; None where somebody else holds one of all
+    those, who would make it anew from the old bytes. The list of values, the others of them and
+    ``target`` may hold them; ``outputs`` are about to be bound, whoever holds them."""
+
 # ---------------------------------------------------------------- requests
 
 class Key:

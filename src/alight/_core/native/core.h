@@ -147,6 +147,14 @@ PyObject *storage_open(PyObject *self, PyObject *unused);
 PyObject *request(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 bool layouts_ready(void);  /* layout.c */
 bool requests_ready(void);  /* key.c */
+unsigned long long next_mark(void); /* that no value has: to mark them while the interpreter's lock is held */
+
+/* uses.c */
+#define NOT_ALONE (-2)
+Value *value_at(PyObject *values, Py_ssize_t number);
+Py_ssize_t uses_below(Value *old, PyObject *values, const Py_ssize_t *nodes, Py_ssize_t count, const Py_ssize_t *outputs,
+                      Py_ssize_t bound, Value *target);
+PyObject *uses_within(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* errstate.c */
 bool errors_may_wait(PyObject **state);

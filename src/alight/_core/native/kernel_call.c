@@ -101,13 +101,6 @@ static PyObject *kernel_call_new(PyTypeObject *type, PyObject *args, PyObject *k
     return (PyObject *)self;
 }
 
-/* The recorded value of a number, NULL where there is none any more. */
-static Value *value_at(PyObject *values, Py_ssize_t number)
-{
-    PyObject *value = number < PyList_GET_SIZE(values) ? PyList_GET_ITEM(values, number) : NULL;
-    return is_value(value) ? (Value *)value : NULL;
-}
-
 /* The array with a concrete value's bytes and their address, NULL where the host has none. */
 static PyObject *bytes_of(Value *value, void **address)
 {
@@ -130,14 +123,10 @@ static PyObject *data_to_take(KernelCall *self, PyObject *values)
     if (((Value *)value)->offset != 0 || data->layout != PyTuple_GET_ITEM(self->layouts, self->into)) return NULL;
     if (data->remote != NULL && data->remote != Py_None) return NULL;
     if (Py_REFCNT(data) != 1 || data->weakrefs != NULL || !data_is_own(data)) return NULL;
-    Py_ssize_t held = 1; /* by the list */
-    for (Py_ssize_t i = 0; i < self->nodes; i++) {
-        Value *node = value_at(values, self->numbers[count + i]);
-        if (node == NULL || node->operands == NULL || !PyTuple_Check(node->operands)) continue;
-        for (Py_ssize_t j = 0; j < PyTuple_GET_SIZE(node->operands); j++)
-            held += PyTuple_GET_ITEM(node->operands, j) == value;
-    }
-    return Py_REFCNT(value) == held ? Py_NewRef((PyObject *)data) : NULL;
+    const Py_ssize_t *outputs = self->numbers + inputs, *nodes = self->numbers + count;
+    Py_ssize_t uses = uses_below((Value *)value, values, nodes, self->nodes, outputs, self->outputs, NULL);
+    if (uses == -1) PyErr_Clear(); /* no memory to look: it is not taken */
+    return uses >= 0 && Py_REFCNT(value) == 1 + uses /* and the list */ ? Py_NewRef((PyObject *)data) : NULL;
 }
 
 static PyObject *kernel_call_run(KernelCall *self, PyObject *values)

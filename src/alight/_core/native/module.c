@@ -20,6 +20,9 @@ static PyMethodDef functions[] = {
     {"sole", (PyCFunction)(void (*)(void))sole, METH_FASTCALL | METH_KEYWORDS,
      "Tell whether nobody else needs a concrete value's bytes: ``value`` has only ``held`` references besides\n"
      "the caller's own name, and its data only ``data_held`` besides the value's."},
+    {"uses_within", (PyCFunction)(void (*)(void))uses_within, METH_FASTCALL | METH_KEYWORDS,
+     "Return how many operands ``old`` is of what a launch's nodes were recorded with and of the versions between;\n"
+     "None where somebody else holds one of those. The list, the nodes and the target of a write may hold them."},
     {"take_over", take_over, METH_O,
      "Return a value that takes over a fresh dense ndarray with memory of its own; None for others."},
     {"fresh_array", fresh_array, METH_O,

@@ -9,6 +9,8 @@
    held from the first mark to the last number: nothing in between runs other code. */
 static unsigned long long requests;
 
+unsigned long long next_mark(void) { return ++requests; }
+
 typedef struct {
     Value *root;          /* NULL: the part of what is asked for */
     Py_ssize_t joined;    /* an earlier part that shares work with this one, or itself */
@@ -387,7 +389,7 @@ PyObject *request(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyO
     if (read < 0 || connected < 0 || (stamp == -1 && PyErr_Occurred())) return NULL;
     Walk walk = spare;
     memset(&spare, 0, sizeof spare);
-    walk.mark = ++requests;
+    walk.mark = next_mark();
     PyObject *result = NULL;
     if (ask(&walk, taken[0])) {
         Py_ssize_t asked = walk.roots.count, operands = -1;

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from alight._core import Data, Layout, Value, sole
+from alight._core import Data, Layout, Value, sole, uses_within
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.records import replace
 from alight._src.ir.graph import Graph, GroupKind, Node
@@ -88,28 +88,23 @@ def replaced(
     return found
 
 
-def only_read(values: Sequence[Value | None], number: int, step: LaunchStep) -> bool:
+def only_read(values: list[Value | None], number: int, step: LaunchStep, write: WriteStep) -> bool:
     """Tell whether nobody holds a value but a launch's nodes, apart from its bytes."""
     value = values[number]
     assert value is not None, number
-    return sole(value, 1 + uses_below(value, values, step), sys.maxsize // 2)
+    uses = uses_below(value, values, step, write)
+    return uses is not None and sole(value, 1 + uses, sys.maxsize // 2)
 
 
-def uses_below(old: Value, values: Sequence[Value | None], step: LaunchStep) -> int:
-    """Return how many operands a value is of what a launch's nodes were recorded as, and of the
-    versions between that these lead to."""
-    count, seen = 0, set()
-    ready = [value for value in [values[node] for node in step.nodes] if value is not None]
-    while ready:
-        value = ready.pop()
-        if id(value) not in seen:
-            seen.add(id(value))
-            for operand in value.operands:
-                if operand is old:
-                    count += 1
-                elif operand.op is not None:
-                    ready.append(operand)
-    return count
+def uses_below(
+    old: Value, values: list[Value | None], step: LaunchStep, write: WriteStep
+) -> int | None:
+    """Return how many operands a value is of what a launch, whose result ``write`` takes, was
+    recorded as; None where others may yet ask for a part of that, as other threads do."""
+    target = values[write.target]
+    assert target is not None, write
+    bound = [number for number in step.outputs if number != write.value]
+    return uses_within(old, values, step.nodes, bound, target)
 
 
 def group_into(group: Group, output: int, window: Layout) -> Group:

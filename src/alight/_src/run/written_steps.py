@@ -167,7 +167,7 @@ class Writing:
         # and the values, kept until then, hold the bytes.
         replaced = [] if later is None else [n for n in later.replaced if n != step.old]
         mine = later is None or all(
-            [window_writes.only_read(self.values, n, later.step) for n in replaced]
+            [window_writes.only_read(self.values, n, later.step, step) for n in replaced]
         )
         kept = [self.values[number] for number in replaced]
         for number in dead:  # windows of the old bytes that were read before
@@ -188,7 +188,9 @@ class Writing:
         number_of_uses = sum(operand is old for operand in target.operands)
         if later is not None:
             held_by_value += step.old in later.replaced  # all of the old bytes at once
-            number_of_uses += window_writes.uses_below(old, self.values, later.step)
+            below = window_writes.uses_below(old, self.values, later.step, step)
+            mine = mine and below is not None
+            number_of_uses += below or 0
         in_place = (
             step.old in dead  # rewriting may have given old bytes readers that were not recorded
             and mine
