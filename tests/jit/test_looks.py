@@ -24,7 +24,7 @@ def spent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the process be young and have spent all that it may."""
     monkeypatch.setattr(FOREGROUND, "spent_seconds", 1e9)
     monkeypatch.setattr(FOREGROUND, "trace_seconds", 0.005)
-    monkeypatch.setattr(FOREGROUND, "opening_seconds", 0.0)
+    monkeypatch.setattr(FOREGROUND, "loading_seconds", 0.0)
 
 
 def looks(kind: Specialization, numpy_seconds: float, ops: float | None, calls: int) -> list[int]:

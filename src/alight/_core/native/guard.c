@@ -219,7 +219,7 @@ static PyObject *guard_clear_method(Guard *self, PyObject *Py_UNUSED(ignored))
 
 static PyObject *guard_miss(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args))
 {
-    PyErr_SetNone(PyExc_NotImplementedError);
+    PyErr_SetString(PyExc_NotImplementedError, "miss: a subclass answers the call that no entry does");
     return NULL;
 }
 

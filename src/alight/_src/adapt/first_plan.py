@@ -62,14 +62,14 @@ def _is_asked() -> bool:
 # The first plan of a process: what plans is loaded, profiles are read, kernels are loaded or given
 # to the compiler, which takes turns with the program. Up to 0.1 s with 11 scripts on a quiet EPYC
 # of two cores (kernels on disk: 0.03), 60 to 370 ms with 22 beside other work.
-_OPENING_SECONDS = 0.1
+_FIRST_PLAN_SECONDS = 0.1
 # Of a program's time, what that may be: a script that takes less than 1 s had better be NumPy's.
 # Without this, scripts of 50 to 700 ms took 1.5 to 5 times NumPy's time.
-_OPENING_SHARE = 0.1
+_FIRST_PLAN_SHARE = 0.1
 
 WAITING = (
-    f"the first plan takes {readable_seconds(_OPENING_SECONDS)}, which is for programs that take "
-    f"{readable_seconds(_OPENING_SECONDS / _OPENING_SHARE)} and more"
+    f"the first plan takes {readable_seconds(_FIRST_PLAN_SECONDS)}, which is for programs that "
+    f"take {readable_seconds(_FIRST_PLAN_SECONDS / _FIRST_PLAN_SHARE)} and more"
 )
 
 LOADING = "what plans is loaded meanwhile"
@@ -84,7 +84,7 @@ def wait_to_plan() -> bool:
     if _waited:
         return False
     _waited.append(None)
-    left = _OPENING_SECONDS / _OPENING_SHARE - FOREGROUND.elapsed_seconds()
+    left = _FIRST_PLAN_SECONDS / _FIRST_PLAN_SHARE - FOREGROUND.elapsed_seconds()
     if left <= 0.0 or _is_asked() or not is_host_stored():
         return False
     if _planner.state is _Planner.ABSENT:

@@ -11,9 +11,9 @@ __all__ = ["FOREGROUND", "SHARE", "ForegroundBudget"]
 
 # Until one was timed here: recording and planning a handful of ops.
 _FIRST_TRACE_SECONDS = 0.005
-# The first plan of a process loads what plans: 13 to 17 ms of a jitted expression's (EPYC, files in
-# memory).
-_OPENING_SECONDS = 0.015
+# Until it is loaded here, what plans: 13 to 17 ms of the first plan of a jitted expression (EPYC,
+# files in memory).
+_LOADING_SECONDS = 0.015
 # What measuring may take of a process before it has run for long enough to be given a share: two
 # thirds of the 60 ms that the promise gives to any program beside its share.
 _GRACE_SECONDS = 0.040
@@ -36,7 +36,7 @@ class ForegroundBudget:
         self._of_thread = _Thread()
         # What a contest of a jitted call begins with takes at least.
         self.trace_seconds = _FIRST_TRACE_SECONDS
-        self.opening_seconds = _OPENING_SECONDS  # that the next one takes beside
+        self.loading_seconds = _LOADING_SECONDS  # that the next one takes beside
 
     def elapsed_seconds(self) -> float:
         """Return for how long the program has run."""
@@ -56,7 +56,7 @@ class ForegroundBudget:
     def traced(self, seconds: float) -> None:
         """Note what the first run of a body on Arrays took, its planning with it."""
         self.trace_seconds = min(self.trace_seconds, seconds)
-        self.opening_seconds = 0.0
+        self.loading_seconds = 0.0
 
     @property
     def own_seconds(self) -> float:

@@ -52,7 +52,7 @@ class Peer:
 
     def call(self, program: Program, arrays: Arrays) -> Call:
         """Return the program's call on these arrays; compiling is left to the first one."""
-        raise NotImplementedError
+        raise NotImplementedError("call: a subclass gives the call as its package has it")
 
     def settled(self, program: Program) -> bool:
         """Tell whether calls of a program go the way they will go from now on."""

@@ -148,8 +148,10 @@ class Program:
 
     def window(self, given: Any, form: Argument) -> Any:
         """Return a window of an argument."""
-        raise NotImplementedError
+        raise NotImplementedError("window: a subclass gives the window of its kind of argument")
 
     def fresh(self, form: Fresh, values: dict[int, Value], made: dict[Any, Any]) -> Any:
         """Return what the plan made."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            "fresh: a subclass gives the result that its plan made, as an array"
+        )

@@ -69,7 +69,9 @@ class GuardCache(CallGuard):
 
     def shadow(self, program: HostProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         """Return the seconds that NumPy takes for a call of a pure function."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            "shadow: a subclass gives the seconds that NumPy takes for the call"
+        )
 
     def race_kernels(self, missed: MissedCall, program: HostProgram) -> None:
         """Race the program's kernels, where it is nothing else, against NumPy, and let the guard

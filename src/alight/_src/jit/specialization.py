@@ -116,7 +116,7 @@ def pays_at_once(elements: int, ops: float | None) -> bool:
 
 def _look_seconds(ops: float) -> float:
     """Return the seconds that a look at so many operations takes: to trace and to plan them."""
-    return FOREGROUND.opening_seconds + max(FOREGROUND.trace_seconds, TRACE_SECONDS * ops)
+    return FOREGROUND.loading_seconds + max(FOREGROUND.trace_seconds, TRACE_SECONDS * ops)
 
 
 class Specialization:
@@ -184,7 +184,7 @@ class Specialization:
                 return way
             if way is Way.NUMPY_FOR_NOW:
                 if phase is Phase.WAITING and not self.waits(ops):
-                    self.room_seconds = GRACE_SECONDS + FOREGROUND.opening_seconds
+                    self.room_seconds = GRACE_SECONDS + FOREGROUND.loading_seconds
                     if ops is not None and math.isfinite(ops):  # it ends, and was paid for
                         self.room_seconds += _look_seconds(ops)
                     again = self.may_take() >= 2 * self.trial_seconds

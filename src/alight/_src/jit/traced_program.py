@@ -91,11 +91,13 @@ class _Making:
 
     def argument(self, slot: int, array: Any) -> Argument | None:
         """Return the form of a result that is an argument, or a window of one."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            "argument: a subclass gives the form of an argument, None for other arrays"
+        )
 
     def leaf(self, value: Value) -> Any:
         """Return the leaf that a value is, or the value, which is constant."""
-        raise NotImplementedError
+        raise NotImplementedError("leaf: a subclass gives where a value comes from at each call")
 
     def root(self, value: Value) -> None:
         """Make a pending value a root."""

@@ -61,7 +61,7 @@ class _Form:
 
     def run(self) -> None:
         """Write the loops."""
-        raise NotImplementedError
+        raise NotImplementedError("run: a subclass writes the loops of its form")
 
     def elements(self, count: str, targets: list[str], motion: str) -> None:
         """Make the next elements of every reduction where they are to be."""
