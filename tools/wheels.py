@@ -16,9 +16,12 @@ import os
 import platform
 import subprocess
 import sys
+import tomllib
+import venv
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 GLIBC = (2, 17)  # of manylinux2014, the oldest that pip still takes
@@ -29,6 +32,18 @@ def run(*command: str, **environment: str) -> None:
     print(" ".join(command), flush=True)
     if subprocess.call(command, cwd=ROOT, env=os.environ | environment):
         sys.exit(f"{command[0]} failed, see above.")
+
+
+def source(into: Path) -> Path:
+    """Return the sdist, made with what pyproject.toml asks for: this Python may have older ones."""
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]
+    with TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        python = str(Path(folder) / "bin" / "python")
+        run(python, "-m", "pip", "install", "-q", *asked["requires"])
+        run(python, "setup.py", "-q", "sdist", "-d", str(into))
+    (made,) = into.glob("alight-*.tar.gz")
+    return made
 
 
 def build(python: str, sdist: Path, into: Path) -> Path:
@@ -72,8 +87,7 @@ def main() -> None:
     into.mkdir(parents=True, exist_ok=True)
     for old in into.glob("alight-*"):
         old.unlink()
-    run(sys.executable, "setup.py", "-q", "sdist", "-d", str(into))
-    (sdist,) = into.glob("alight-*.tar.gz")
+    sdist = source(into)
     for python in given.pythons:
         check(build(python, sdist, into))
 

@@ -10,7 +10,6 @@ be better than that.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
@@ -46,7 +45,7 @@ from alight.backends.machine import thread_count
 from alight.device import Device
 
 from .held_out import CLASSES, MOST_BYTES, Case, draw
-from .result import RESULTS, Row, machine
+from .result import RESULTS, Row, keep, machine
 
 # What issue and notes ask for on a machine that others use too: mean error, coverage, decisions.
 LIMITS = {"elementwise": 0.08, "reduction": 0.08, "fused": 0.15, "matmul": 0.12}
@@ -349,9 +348,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for problem in document["problems"]:
         print(f"  problem: {problem}")
     if given.write:
-        RESULTS.mkdir(parents=True, exist_ok=True)
         name = "closure-one-thread.json" if document["threads"] == 1 else "closure.json"
-        (RESULTS / name).write_text(json.dumps(document, indent=1) + "\n")
+        keep(RESULTS / name, document)
     return 1 if document["problems"] else 0
 
 

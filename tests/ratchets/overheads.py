@@ -7,7 +7,6 @@ written as JSON.
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from time import perf_counter
 
 from .modes import ROOT
-from .result import RESULTS, machine
+from .result import RESULTS, keep, machine
 
 REPEATS = 15
 
@@ -383,13 +382,12 @@ def main() -> int:
             f"{verdict} {figure.name:36s} {figure.value:8.3f} {figure.unit:8s} "
             f"limit {figure.limit:<6g} {figure.detail}"
         )
-    RESULTS.mkdir(parents=True, exist_ok=True)
     document = {
         "machine": machine(),
         "load": statistics.fmean(os.getloadavg()) if hasattr(os, "getloadavg") else None,
         "figures": [{**asdict(figure), "passed": figure.passed} for figure in figures],
     }
-    (RESULTS / "overheads.json").write_text(json.dumps(document, indent=1) + "\n")
+    keep(RESULTS / "overheads.json", document)
     return 0 if all(figure.passed for figure in figures) else 1
 
 

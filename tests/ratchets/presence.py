@@ -9,7 +9,6 @@ calibrate it and the host before.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import warnings
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from alight._src.bench.programs import PROGRAMS
 from alight._src.bench.regret import Case, cases, runner
 from alight.backends import registry
 
-from .result import RESULTS, Row, machine
+from .result import RESULTS, Row, keep, machine
 
 ROUNDS = 15
 MOST = 1.03  # times as long
@@ -80,8 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "rounds": ROUNDS,
             "programs": rows,
         }
-        path = RESULTS / f"presence-{given.device.partition(':')[0]}.json"
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        keep(RESULTS / f"presence-{given.device.partition(':')[0]}.json", document)
     return 1 if slower else 0
 
 

@@ -16,11 +16,12 @@ from typing import Any
 
 from .modes import ROOT, SCRATCH, Mode
 
-__all__ = ["RESULTS", "Result", "Work", "finish", "machine", "read_work"]
+__all__ = ["RESULTS", "Result", "Work", "finish", "keep", "machine", "read_work"]
 
 RESULTS = ROOT / "bench-results" / "ratchets"
 LEAST_SHARE = 0.9  # of the eligible element-operations, where a mode says who must do them
 SCHEMA = 1
+_DIGITS = 5  # kept of a measured number: two runs differ in the third
 _SHOWN = 40  # problems printed; the JSON file has all
 
 Row = dict[str, Any]
@@ -131,10 +132,23 @@ def finish(result: Result, mode: Mode) -> Result:
         print(f"  … and {len(result.problems) - _SHOWN} more")
     print(f"  {'passes' if result.passed else 'FAILS'} after {result.seconds:.0f} s", flush=True)
     if result.whole:
-        result.path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(_document(result), indent=1, ensure_ascii=False)
-        result.path.write_text(f"{text}\n", encoding="utf-8")
+        keep(result.path, _document(result))
     return result
+
+
+def keep(path: Path, document: Row) -> None:
+    """Write a document of results, its numbers to some digits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(_rounded(document), indent=1, ensure_ascii=False)
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _rounded(item: Any) -> Any:
+    if isinstance(item, float):
+        return float(f"{item:.{_DIGITS}g}")
+    if isinstance(item, dict):
+        return {name: _rounded(part) for name, part in item.items()}
+    return [_rounded(part) for part in item] if isinstance(item, (list, tuple)) else item
 
 
 def _work_problems(work: Work, mode: Mode) -> list[str]:
