@@ -24,7 +24,7 @@ from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
 from alight._src.plan import compile_work
 from alight._src.plan.choose import operation
-from alight._src.plan.cost import compile_seconds
+from alight._src.plan.compile_work import compile_seconds
 from alight.device import Unsupported
 
 SIMPLE = ("add", "subtract", "multiply", "maximum", "absolute", "negative", "square")

@@ -22,7 +22,7 @@ from alight._src.config.loading import policy
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.measure import probes
-from alight._src.plan.cost import compile_seconds
+from alight._src.plan.compile_work import compile_seconds
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep
 from alight._src.run import kernels

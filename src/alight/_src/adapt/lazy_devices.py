@@ -21,7 +21,7 @@ from alight._src.config.policy import Policy
 from alight._src.ir.graph import Graph
 from alight._src.ir.group import Group
 from alight._src.log.decisions import logger
-from alight._src.plan.cost import compile_seconds
+from alight._src.plan.compile_work import compile_seconds
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, UnopenedDevices
 from alight._src.plan.plan_cost import account, chosen

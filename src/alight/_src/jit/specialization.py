@@ -1,5 +1,6 @@
 """Which way is the faster one for a kind of call: NumPy's own, or alight's. Found by timing both:
-figures are kept here, and what they say is an event that leads to another phase."""
+figures are kept here, what they say (an event that leads to another phase), and for how long such a
+verdict lasts."""
 
 from __future__ import annotations
 

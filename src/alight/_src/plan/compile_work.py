@@ -1,12 +1,13 @@
-"""What LLVM goes through to make a group's kernel, counted in operations of its bodies.
+"""What LLVM goes through to make a group's kernel, counted in operations of its bodies, and the
+seconds that it is predicted to take.
 
-The seconds of one differ between machines and are in their profiles (``cost.compile_seconds``);
-what else costs as much as so many of them is the same everywhere.
+The seconds of one operation differ between machines and are in their profiles; what else costs as
+much as so many of them is the same everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from alight._src.ir.graph import GroupKind
@@ -17,8 +18,17 @@ from alight._src.plan.workload import body_size
 if TYPE_CHECKING:
     from alight._src.ir.graph import Graph, Node
     from alight._src.ir.group import Group
+    from alight._src.plan.profile import Profile
 
-__all__ = ["KERNEL_WORK", "code_size", "is_few", "too_long", "weight_of", "work_of"]
+__all__ = [
+    "KERNEL_WORK",
+    "code_size",
+    "compile_seconds",
+    "is_few",
+    "too_long",
+    "weight_of",
+    "work_of",
+]
 
 # Least squares of relative errors over 340 random kernels (`tools/compile_times.py`, EPYC of two
 # busy cores, a thread's own seconds): an operation takes 44 µs, a kernel 6.3 ms; what follows are
@@ -43,6 +53,33 @@ _ROW_COLUMN_WORK = 2200
 # What a node is at most without a look at its body, in operations: a simple one, of few of which
 # as many vectors go together, and a long one (but a complex power is 709).
 _SIMPLE_MOST, _LONG_MOST = 16, 400
+
+# Seconds before anything was measured: importing the compiler took 60 ms, loading an object 0.7 to
+# 1.6 ms (AVX-512 Xeon); the others are that fit, where the machine was busy.
+_ONE_OFFS: Mapping[str, float] = {
+    "compiler": 0.06,
+    "kernel": 0.0063,
+    "reduction": 0.0062,
+    "operation": 0.000044,
+    "load": 0.0016,
+}
+
+
+def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: bool) -> float:
+    """Return the predicted seconds until a group's generated kernel is there.
+
+    ``stored``: its object is on disk; ``first``: the compiler is not imported yet.
+    """
+    measured = {} if profile is None else profile.one_offs
+
+    def one(name: str) -> float:
+        return measured[name].value if name in measured else _ONE_OFFS[name]
+
+    seconds = one("compiler") if first else 0.0
+    if stored:
+        return seconds + one("load")
+    size, reductions = code_size(group.form.packed or group)
+    return seconds + one("kernel") + size * one("operation") + reductions * one("reduction")
 
 
 def code_size(group: Group) -> tuple[float, float]:

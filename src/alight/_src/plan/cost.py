@@ -26,7 +26,6 @@ from alight._src.ir.op_table import Kind
 from alight._src.ir.row_column import visits
 from alight._src.ir.table_reduction import CHUNK
 from alight._src.plan.cache_distance import ReuseDistance
-from alight._src.plan.compile_work import code_size
 from alight._src.plan.extrapolation import (
     ADDED,
     FAR_BYTES,
@@ -72,7 +71,6 @@ __all__ = [
     "SCHEMA",
     "Profile",
     "Rates",
-    "compile_seconds",
     "copy_seconds",
     "estimate",
 ]
@@ -398,34 +396,6 @@ def _interval(terms: Mapping[str, float], doubt: float) -> Estimate:
     # Errors of one profile go together, so spreads are averaged by time and not by their squares.
     factor = math.exp(_TEN_PERCENT * doubt / seconds) if seconds else 1.0
     return Estimate(seconds, seconds / factor, seconds * factor, dict(terms))
-
-
-# Seconds before anything was measured: importing the compiler took 60 ms, loading an object 0.7 to
-# 1.6 ms (AVX-512 Xeon); the others are the fit of `plan.compile_work`, where the machine was busy.
-_ONE_OFFS: Mapping[str, float] = {
-    "compiler": 0.06,
-    "kernel": 0.0063,
-    "reduction": 0.0062,
-    "operation": 0.000044,
-    "load": 0.0016,
-}
-
-
-def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: bool) -> float:
-    """Return the predicted seconds until a group's generated kernel is there.
-
-    ``stored``: its object is on disk; ``first``: the compiler is not imported yet.
-    """
-    measured = {} if profile is None else profile.one_offs
-
-    def one(name: str) -> float:
-        return measured[name].value if name in measured else _ONE_OFFS[name]
-
-    seconds = one("compiler") if first else 0.0
-    if stored:
-        return seconds + one("load")
-    size, reductions = code_size(group.form.packed or group)
-    return seconds + one("kernel") + size * one("operation") + reductions * one("reduction")
 
 
 def copy_seconds(profile: Profile | None, nbytes: int, direction: str) -> float | None:

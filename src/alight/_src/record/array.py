@@ -1,4 +1,5 @@
-"""Array: what programs hold. NumPy's manners over recorded values."""
+"""Array: what programs hold. NumPy's manners over recorded values, and the protocols by which
+others take them: ``__array__``, buffers, DLPack."""
 
 from __future__ import annotations
 

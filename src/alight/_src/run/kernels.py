@@ -31,7 +31,7 @@ from alight._src.codegen.llvm.compiled import at_work, give_up_work
 from alight._src.ir.group import Group
 from alight._src.log.decisions import LOG
 from alight._src.measure.timing import quiet
-from alight._src.plan.cost import compile_seconds
+from alight._src.plan.compile_work import compile_seconds
 from alight._src.store import default_store, digest
 from alight.backends.registry import backend_of
 from alight.device import HOST_DEVICE, Device, Reason, Unsupported

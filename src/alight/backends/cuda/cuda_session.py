@@ -25,7 +25,6 @@ from alight._src.store import default_store, digest
 from alight.backends.cuda.driver_api import Driver, driver_of
 from alight.backends.cuda.pinned_memory import Pinned
 from alight.backends.cuda.staging_ring import Downloads, Transfer, Uploads
-from alight.backends.machine import host_memory
 from alight.errors import DeviceUnavailable, KernelError, OutOfDeviceMemory
 
 if TYPE_CHECKING:
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
 KIND = "cubin"
 _NON_BLOCKING = 1  # cudaStreamNonBlocking
 _HOST_MEMORY = 1  # cudaMemoryTypeHost
-# Of the host's memory, what results may hold and what is kept for the next ones: the rest is the
-# program's own. A guess.
-_PINNED_SHARE = 1 / 4
 # Of a card's memory, what is kept of dropped results for the next ones of their size. A guess: what
 # other sizes lack then is not missed, and is given back where it is.
 _SHELF_SHARE = 1 / 100
@@ -138,8 +134,7 @@ class Session:
             runtime.setDevice(number)
             # apart from CuPy's own: memory of its default pool is ordered by another stream
             self.pool = memory.MemoryPool()
-            most = int(host_memory()[1] * _PINNED_SHARE)
-            self.pinned = Pinned(runtime, number, most)
+            self.pinned = Pinned(runtime, number)
             self.stream(0)
             self.stock.most = int(runtime.memGetInfo()[1] * _SHELF_SHARE)
             # the driver's own functions, where this process has them; CuPy's call the same

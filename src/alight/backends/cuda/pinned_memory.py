@@ -1,5 +1,5 @@
 """Host memory that a device reaches: blocks that results land in, given back when nobody holds them
-and kept for results to come.
+and kept for results to come, all in all no more than a share of the host's memory.
 
 A block is memory of the process's own with large pages, which threads bring and then lock in place
 while the caller goes on: that took a tenth of the time in which the driver allocates pinned memory
@@ -18,9 +18,13 @@ from typing import Any
 
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
+from alight.backends.machine import host_memory
 
 __all__ = ["PORTABLE", "Pages", "Pinned"]
 
+# Of the host's memory, what results may hold and what is kept for the next ones: the rest is the
+# program's own. A guess.
+_SHARE = 1 / 4
 PORTABLE = 1  # cudaHostRegisterPortable: for every device of the process
 # Sizes of blocks have four significant bits, so that results of about one size share them and at
 # most an eighth of a block stays unused.
@@ -72,8 +76,8 @@ class Pinned:
     """The blocks of one device. Together they hold ``most`` bytes, kept ones included: those that
     have lain unused longest make way. Only ``_back`` is written without the session's lock."""
 
-    def __init__(self, runtime: Any, number: int, most: int) -> None:
-        self.most = most
+    def __init__(self, runtime: Any, number: int) -> None:
+        self.most = int(host_memory()[1] * _SHARE)
         self.held = 0  # bytes of blocks that are lent or kept
         self._runtime = runtime
         self._number = number

@@ -19,7 +19,7 @@ from alight._src.codegen.common.keys import structure
 from alight._src.codegen.common.loops import Nest, Schedule, nest
 from alight._src.codegen.common.source import ENTRY, Grid
 from alight._src.codegen.wgsl.wgsl_dialect import wgsl
-from alight._src.codegen.wgsl.wgsl_loops import wgsl_arguments, wgsl_loop
+from alight._src.codegen.wgsl.wgsl_loops import GRID, wgsl_arguments, wgsl_loop
 from alight._src.config.loading import config
 from alight._src.ir.group import Group
 from alight.backends.base import Command, Copy, Launch, Operand
@@ -40,8 +40,6 @@ GAPS = (
     Gap("sin, cos, tan, ldexp", "their bodies need integers of 64 bits", "alight"),
     Gap("cbrt", "WGSL has no dependable fma, and its body is not the same with sums", "alight"),
 )
-# Every adapter has as many (WebGPU's least maxComputeInvocationsPerWorkgroup).
-_GRID = Grid(block=256)
 # Of the host's memory, for a device that has none of its own.
 _SHARE_OF_HOST = 1 / 2
 
@@ -167,7 +165,7 @@ class WgpuBackend:
         """
         if implementation != "generated":
             raise Unsupported(f"{device.id} has no implementation {implementation!r}")
-        grid = schedule if isinstance(schedule, Grid) else _GRID
+        grid = schedule if isinstance(schedule, Grid) else GRID
         dialect = self._dialects[device.id]
         shape = nest(group)
         key = device.id, f"{structure(group, shape, Schedule())}|{grid}"
@@ -333,13 +331,13 @@ class WgpuBackend:
                 bound.append((operand.buffer.handle, first, -(-(high - first) // 4) * 4))
                 starts.append((offset - first) // size)
             words = wgsl_arguments(shape, starts, kernel.itemsizes)
-            groups = min(session.groups, -(-words[0] // _GRID.block))
+            groups = min(session.groups, -(-words[0] // GRID.block))
             session.dispatch(kernel.pipeline, kernel.layout, words, bound, groups)
         return made
 
     def _measured_dialect(self, device: Device) -> Dialect:
         """Return WGSL with what this device's compiler does to floats made good."""
-        x = np.random.default_rng(0).uniform(-2, 2, (3, _GRID.block)).astype(np.float32)
+        x = np.random.default_rng(0).uniform(-2, 2, (3, GRID.block)).astype(np.float32)
         big, tenth = np.float32(1.5 * 2.0**23), np.float32(0.1)
         exact = (x[0].astype(float) * x[1] - (x[0] * x[1]).astype(float)).astype(np.float32)
         found = self._four(
@@ -350,7 +348,7 @@ class WgpuBackend:
         again = self._four(
             device, x.ravel(), "(a + b) - a, a * b - a * c, -a + (a + b), a - (a - b)"
         )
-        plain = (np.zeros(_GRID.block, np.float32), (x[0] + big) - big, (x[0] * tenth) * tenth)
+        plain = (np.zeros(GRID.block, np.float32), (x[0] + big) - big, (x[0] * tenth) * tenth)
         more = (
             (x[0] + x[1]) - x[0], x[0] * x[1] - x[0] * x[2],
             -x[0] + (x[0] + x[1]), x[0] - (x[0] - x[1]),
@@ -365,7 +363,7 @@ class WgpuBackend:
         """Return four expressions of a, b and c, each a third of the values, as the device computes
         them, thread by thread as kernels do."""
         session = self._session(device)
-        count = _GRID.block
+        count = GRID.block
         source, target = session.buffer(values.nbytes), session.buffer(16 * count)
         session.upload(values.view(np.uint8), source, values.nbytes)
         pipeline, layout = self._pipeline(

@@ -1,4 +1,5 @@
-"""Loop groups as WGSL kernels: the text, and the words of the arguments that each launch has."""
+"""Loop groups as WGSL kernels: the text, how many threads a workgroup has, and the words of the
+arguments that each launch has."""
 
 from __future__ import annotations
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 # Words of the argument array before the sizes: elements, and a zero that no compiler knows of.
 WGSL_HEAD = 2
+# Threads of a workgroup: every adapter has as many (the least that WebGPU allows
+# maxComputeInvocationsPerWorkgroup to be).
+GRID = Grid(block=256)
 
 
 def wgsl_arguments(shape: Nest, offsets: Sequence[int], itemsizes: Sequence[int]) -> list[int]:
