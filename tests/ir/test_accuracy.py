@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,11 @@ if np.finfo(np.longdouble).nmant < 60:
     pytest.skip("no longer float to compare with", allow_module_level=True)
 
 
-def _tool() -> ModuleType:
-    path = Path(__file__).parents[2] / "tools/accuracy.py"
-    spec = importlib.util.spec_from_file_location("accuracy", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["accuracy"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-accuracy: Any = _tool()
+TOOLS = str(Path(__file__).parents[2] / "tools")
+sys.path.insert(0, TOOLS)
+accuracy: Any = import_module("accuracy")
+errors: Any = import_module("accuracy_errors")
+sys.path.remove(TOOLS)
 PUBLISHED = {(row.op, row.dtype): row for row in accuracy.published()}
 MEASURED = accuracy.measured_ops()
 
@@ -36,14 +29,14 @@ MEASURED = accuracy.measured_ops()
 def test_the_error_is_what_is_published(op: Any, dtype: np.dtype[Any]) -> None:
     row = PUBLISHED[op.name, dtype.name]
     assert row.error <= op.ulp_on(dtype)
-    measure = accuracy.Measure(op, dtype)
+    measure = errors.Measure(op, dtype)
     parts = np.array([float.fromhex(x) for x in row.operands])
     if dtype.kind == "c":
         operands = [np.array([complex(*pair)], dtype) for pair in parts.reshape(-1, 2)]
     else:
         operands = list(parts.astype(dtype)[:, None])
     assert measure.errors(operands)[0] == pytest.approx(row.error, abs=6e-4)
-    worst = measure.worst(accuracy.samples(op, dtype, 4000, seed=7), "")
+    worst = measure.worst(errors.samples(op, dtype, 4000, seed=7), "")
     assert worst.error <= op.ulp_on(dtype), worst
 
 
@@ -53,7 +46,7 @@ def test_every_row_is_of_an_op() -> None:
 
 @pytest.mark.parametrize(("op", "dtype"), MEASURED, ids=lambda item: getattr(item, "name", None))
 def test_every_width_gives_the_same_bits(op: Any, dtype: np.dtype[Any]) -> None:
-    batches = list(accuracy.samples(op, dtype, 500, seed=9))
+    batches = list(errors.samples(op, dtype, 500, seed=9))
     operands = [np.concatenate(part) for part in zip(*batches, strict=True)]
     found = [
         run(loop_group(operands, [(op, tuple(range(op.nin)), (), dtype)]), operands, schedule)[0]
