@@ -1,7 +1,7 @@
 """NumPy's own tests, with ``np`` rebound to a target: it must pass what NumPy passes, but for a
 strict list of tests that are known to fail.
 
-``python -m tests.ratchets.numpy_tests --mode generated [--only test_ufunc] [-k EXPR]``
+``python -m tests.ratchets.numpy_tests --mode generated [--only test_ufunc] [-k EXPR] [--jobs N]``
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ def measure(
     files: Sequence[str] = (),
     expression: str | None = None,
     fresh: bool = False,
+    jobs: int = 1,
 ) -> Result:
     """Return how much of what NumPy passes the target passes.
 
-    ``files`` and ``expression`` (pytest's ``-k``) select tests. What NumPy passes is kept from run
+    ``files`` and ``expression`` (pytest's ``-k``) select tests, ``jobs`` run at a time. What NumPy passes is kept from run
     to run, for each version of NumPy and Python, unless it is to be found out ``fresh``.
     """
     chosen = tuple(files or FILES)
@@ -61,7 +62,7 @@ def measure(
         outcomes: dict[str, Outcome] = {}
         reports: list[Path] = []
         for file in chosen:
-            suite = _suite(Path(folder), file, target, mode, expression)
+            suite = _suite(Path(folder), file, target, mode, expression, jobs)
             environment = child_environment(mode, target) | _SETTINGS | {"RATCHET_TARGET": target}
             more, wanted = run_suite(suite, environment)
             outcomes |= more
@@ -93,13 +94,19 @@ def _copy_tests(folder: Path, files: Iterable[str]) -> None:
 
 
 def _suite(
-    folder: Path, file: str, target: str, mode: Mode, expression: str | None = None
+    folder: Path,
+    file: str,
+    target: str,
+    mode: Mode,
+    expression: str | None = None,
+    jobs: int = 1,
 ) -> Suite:
     name = f"{NAME}-{target}-{mode.name}-{file}"
     selected = () if expression is None else ("-k", expression)
     options = ("-q", "-rfE", "--tb=short", "--timeout", "120", "-W", "ignore::UserWarning")
     arguments = (f"{file}.py", *options, *selected)
-    return Suite(arguments, folder, folder / "outcomes", name, has_alight=target == "alight")
+    ours = target == "alight"
+    return Suite(arguments, folder, folder / "outcomes", name, has_alight=ours, jobs=jobs)
 
 
 def _numpy_passes(folder: Path, files: Iterable[str], fresh: bool) -> set[str]:
@@ -190,8 +197,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], choices=FILES, help="one file")
     parser.add_argument("-k", dest="expression", help="select tests; nothing is written then")
     parser.add_argument("--fresh", action="store_true", help="find out anew what NumPy passes")
+    parser.add_argument("--jobs", type=int, default=1, help="tests at a time")
     given = parser.parse_args(arguments)
-    options = (given.only, given.expression, given.fresh)
+    options = (given.only, given.expression, given.fresh, given.jobs)
     return 0 if measure(MODES[given.mode], given.target, *options).passed else 1
 
 
