@@ -105,6 +105,35 @@ def test_names_of_numpy_that_were_imported_before_are_told_of(tmp_path: Path) ->
     assert "Fix: " in found[1][1]
 
 
+def test_functions_of_numpy_that_were_imported_before_are_told_of(tmp_path: Path) -> None:
+    cells = ["from numpy import linspace, sqrt\nfrom numpy.random import default_rng as rng", LOAD]
+    _, (_, told, *_) = run(cells, tmp_path)
+    assert "alight: linspace, rng were imported before, and stay NumPy's" in told
+
+
+# A program that is young for as long as it runs, on a machine that was calibrated.
+YOUNG = """
+import time
+from alight._src.adapt import first_plan
+from alight._src.adapt.foreground import FOREGROUND
+first_plan.is_host_stored = lambda: True
+first_plan.left_to_numpy = lambda: False
+FOREGROUND.began = time.perf_counter() + 1000.0
+"""
+
+
+@pytest.mark.parametrize("magic", ["", "%%alight\n"])
+def test_a_cell_whose_report_is_asked_for_is_planned_from_its_first_line(
+    tmp_path: Path, magic: str
+) -> None:
+    cell = f"{magic}a = np.arange(2_000_000.0)\nb = (np.sqrt(a) + a * 2).sum()"
+    asked = "from alight._src.run import evaluate\nevaluate.requests.count"
+    here = {"ALIGHT_CHECK": "0", "ALIGHT_CACHE_DIR": str(tmp_path / "cache")}
+    found = run([YOUNG, LOAD, "import numpy as np", cell, asked], tmp_path, **here)
+    assert found[4][2] == ("1" if magic else "0")
+    assert ("sqrt" in found[3][0]) == bool(magic)
+
+
 def test_modules_beside_the_notebook_are_the_programs(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("import numpy as np\nx = np.ones(2000)\n")
     found = run([LOAD, "import beside\ntype(beside.x).__module__"], tmp_path, **FLOORLESS)

@@ -128,3 +128,28 @@ def test_lazy_reductions_are_one_step_that_writes_a_scalar(function: Any) -> Non
         assert isinstance(step, LaunchStep)
         assert [step.group.graph.layouts[n].shape for n in step.group.graph.outputs] == [()]
     np.testing.assert_allclose(lazy, function(x, y), rtol=1e-14)
+
+
+COUNTED = """
+import numpy as np
+from alight._core import pending_storages
+
+x = np.linspace(0, 1, 1000)
+print(np.sum(x * 2) > 0)
+print([s.value.op.name for s in pending_storages() if s.value.op.name != "multiply"])
+"""
+
+
+def test_counting_references_leaves_nothing_to_compute(tmp_path: Path) -> None:
+    """NumPy keeps the operands of a reduction by a ufunc that was refused (2.4)."""
+    (tmp_path / "script.py").write_text(COUNTED)
+    done = subprocess.run(
+        [sys.executable, "-m", "alight", "run", "--report", "r.json", "script.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={
+            **os.environ,
+            **{"ALIGHT_FLOOR_ALL": "0", "ALIGHT_FORCE": "cpu:generated"},
+            "PYTHONPATH": str(Path(alight.errors.__file__).parents[1]),
+        },
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["True", "[]"]

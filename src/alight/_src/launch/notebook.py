@@ -13,8 +13,7 @@ import sys
 from types import CodeType
 from typing import Any
 
-import numpy as np
-
+from alight._src.api.stand_ins import stand_in
 from alight._src.launch import loader
 from alight._src.log import call_site
 
@@ -54,10 +53,13 @@ class _Shell:
         self.shell.ast_transformers.append(self.cells)
         self.shell.register_magic_function(self.reported, "cell", "alight")
         call_site.namers.append(self.name)
-        names = [n for n, v in self.shell.user_ns.items() if v is np or v is np.random]
+        names = [
+            n for n, v in self.shell.user_ns.items() if (shown := stand_in(v)) and shown[0] is v
+        ]
         if names := [name for name in names if not name.startswith("_")]:
+            was, stays = ("was", "stays") if len(names) == 1 else ("were", "stay")
             print(
-                f"alight: {', '.join(names)} was imported before, and stays NumPy. Fix: load "
+                f"alight: {', '.join(names)} {was} imported before, and {stays} NumPy's. Fix: load "
                 "alight in the first cell, or run the import again.",
                 file=sys.stderr,
             )
@@ -77,10 +79,12 @@ class _Shell:
         """Run a cell and return the report of what it did, which is shown below it."""
         if line.strip():
             raise TypeError(f"%%alight takes nothing in its line, not {line!r}. Fix: leave it out.")
+        from alight._src.adapt.first_plan import plan_at_once
         from alight._src.explain.report import made_report
         from alight._src.log.decisions import LOG
         from alight._src.run.evaluate import evaluate_all
 
+        plan_at_once()  # plans are what is asked for
         before, count = LOG.snapshot(), self.shell.execution_count
         outer = self.shell.displayhook.exec_result
         if outer is not None and outer.execution_count is not None:
@@ -106,7 +110,7 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Have the cells that follow be plain again; arrays that are alight's stay so."""
+    """Have the cells that follow be plain again; arrays and names that are alight's stay so."""
     here = _loaded.pop(id(shell), None)
     if here is not None:
         here.end()

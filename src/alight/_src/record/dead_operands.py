@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-from alight._core import ArrayBase, Data, Value, hooks, make_layout
+from alight._core import ArrayBase, Data, Value, hooks, make_layout, pending_storages
 from alight._src.base.originals import np
 from alight._src.ir.op_table import OPS
 
@@ -88,6 +88,11 @@ def _count() -> dict[_Way, tuple[int, int]]:
                 _held[way] = held
     finally:
         _counting = None
+        # NumPy 2.4 keeps the operands of a ufunc's `reduce` that was refused: what was made for
+        # counting alone is nothing to compute.
+        for storage in pending_storages():
+            if leaf in storage.value.operands:
+                storage.rebind(leaf)
     return _held
 
 
