@@ -17,7 +17,7 @@ from typing import Any
 
 import alight
 
-from .statements import FIRST, Body, body, in_functions, in_one_function, in_order
+from .statements import FIRST, NAMES, Body, body, in_functions, in_one_function, in_order
 
 __all__ = ["DOORS", "MODES", "Difference", "differences", "logs_of_numpy"]
 
@@ -38,11 +38,13 @@ _DIED = "the process died"
 
 # What `alight` itself does not have, or has otherwise, as its documentation says: asarray copies
 # ndarrays and buffers, copies made by pickle and deepcopy are ndarrays, NumPy's generators and
-# iterators are NumPy's, and do not know Arrays. `a[0]` and `a.sum()` are Arrays of no dimensions.
+# iterators are NumPy's, and do not know Arrays. `a[0]` and `a.sum()` are Arrays of no dimensions,
+# and so is what a function makes of a number.
 _NOT_LAZY = (
     "memoryview(", "frombuffer", "np.asarray(m)", "Sub", "pickle", "copy.", "np.ma.", "nditer",
-    "np.random", "np.lib.", "rec[", "np.empty(2, object)", "fa", "m[", "m.tolist", ".sum())",
+    "np.random", "np.lib.", "rec[", "np.empty(2, object)", "fa", "m[", "m.tolist", "(total(",
     *(f"[{i}] {sign}" for i in range(6) for sign in ("+=", "-=", "*=")),
+    *(f"{name} = ({i})" for i in range(1, 10) for name in (*NAMES, "B.x")),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-__all__ = ["PREAMBLE", "Body", "body", "in_functions", "in_one_function", "in_order"]
+__all__ = ["NAMES", "PREAMBLE", "Body", "body", "in_functions", "in_one_function", "in_order"]
 
 Body = list[str]
 PREAMBLE = Path(__file__).with_name("preamble.py").read_text(encoding="utf-8")
@@ -123,7 +123,7 @@ say(m.tolist())
 {v} = np.asarray(memoryview({v}))
 {v} = np.frombuffer({v}.ravel(), dtype={v}.dtype)
 {v} = np.asarray(m)
-s = np.asarray({v}).view(Sub); s += 1; say(type(s + {v}).__name__); say(s.sum())
+s = np.asarray({v}).view(Sub); s += 1; say(type(s + {v}).__name__); say(total(s))
 a = np.ma.array({v}, mask={v} > 4, copy=False); a += 1; say(a.filled(-1))
 with np.nditer({v}, op_flags=["readwrite"]) as cells: [q.__iadd__(1) for q in cells]
 say([float(q) for q in np.nditer({v})])
@@ -166,7 +166,7 @@ say(f())
 say([list(q) for q in pieces({v})])
 it = pieces({v})
 {v} = next(it)
-say([q.sum() for q in lazily({v})])
+say([total(q) for q in lazily({v})])
 it = lazily({v})
 say(*counted({v}))
 {v} = keeps({v})
@@ -187,9 +187,9 @@ in_a_thread({v})
 """
 ASKED = """
 say({v})
-say({v}.sum(), {v}.max())
+say({v}.max(), total({v}))
 say(float({v}[{k}]))
-say({v}.argmax(), {v}.mean() * len({v}))
+say({v}.argmax(), total({v}) / len({v}))
 say(bool({v}.any(0, None)), {v}.all())
 """
 EXPRESSIONS = """
@@ -203,7 +203,7 @@ np.abs({v})
 np.minimum({v}, {v})
 {v}.astype(float)
 np.where({v} > 3, {v}, 2)
-{v}.sum()
+total({v})
 np.cumsum({v})
 {v}[::-1]
 np.sort({v})

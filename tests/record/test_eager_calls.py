@@ -22,7 +22,7 @@ def test_functions_run_where_their_arguments_lie() -> None:
 FUZZED = """
 from fuzzing.program import run
 for seed, steps in ((10010, (2, 46)), (30008, (0, 5)), (60004, (50, 51, 54, 57, 59)),
-                    (40010, (31,))):
+                    (40010, (31,)), (725012043, (12, 31, 33, 36, 37, 38, 44, 59))):
     failure = run(seed, "cuda", steps)[1]
     assert failure is None, failure
 print("done")

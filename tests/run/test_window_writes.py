@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -133,3 +134,29 @@ def test_what_a_kernel_makes_within_and_another_thread_may_ask_for_keeps_its_ope
             assert held.op is not None, "it was not asked for"
             evaluate.evaluate((held,))
             np.testing.assert_array_equal(evaluate.host_array(held), np.sqrt(base))
+
+
+COPIES: list[Callable[[Any, Any], Any]] = [
+    lambda np_, a: a.copy(),
+    lambda np_, a: np_.array(a),
+    lambda np_, a: a.astype(float),
+    lambda np_, a: +a,
+]
+
+
+@pytest.mark.parametrize("force", ["numpy", "cpu:generated", "sim:0"])
+@pytest.mark.parametrize("view", [slice(None), slice(None, None, -1), slice(1, None)], ids=str)
+@pytest.mark.parametrize("copied", COPIES, ids=["copy", "array", "astype", "positive"])
+def test_a_launch_that_reads_what_it_writes_leaves_a_copy_of_the_old_bytes(
+    copied: Any, view: slice, force: str
+) -> None:
+    with alight.policy(force=force, floor=0, devices=["cpu", "sim:0"]):
+        a: Any = alight.arange(9.0) + 94
+        alight.evaluate(a)
+        copy = copied(alight, a)
+        for _ in range(2):
+            window = a[view]
+            alight.remainder(window, 97, out=window)
+            # Read by the same launch: the version was counted as two users of the old bytes.
+            alight.evaluate(alight.minimum(window, window), window > 2)
+    np.testing.assert_array_equal(np.asarray(copy), np.arange(9.0) + 94)

@@ -11,7 +11,7 @@ from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.record.array import Array
 from alight._src.record.array_flags import Flags, made_over
 from alight._src.record.conversions import astype
-from alight._src.record.numpy_fallback import ndarrays, run_in_numpy, wrap
+from alight._src.record.numpy_fallback import ndarrays, over, run_in_numpy, wrap
 from alight._src.record.pending import COPY, alias, concrete, foreign, pend, shape_of
 from alight._src.record.storage_io import apply_view
 from alight._src.record.structural_calls import dress, implements
@@ -280,6 +280,8 @@ def frombuffer(
     buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0, *, like: Any = None
 ) -> Any:
     """Return an Array over a buffer's memory."""
+    if isinstance(buffer, ArrayBase):
+        return over(buffer, np.frombuffer(np.asarray(buffer), dtype, count, offset))
     array = np.frombuffer(buffer, dtype, count, offset)
     result = shared(array)
     if isinstance(result, ArrayBase):

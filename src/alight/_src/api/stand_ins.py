@@ -21,6 +21,7 @@ from alight._src.log.decisions import LOG
 from alight._src.record.array import Array
 from alight._src.record.array_flags import made_over
 from alight._src.record.conversions import adopt, asarray
+from alight._src.record.numpy_fallback import over
 from alight._src.record.pending import array_floor, concrete
 from alight._src.record.storage_io import is_scalar
 
@@ -104,6 +105,10 @@ def _read_only(array: Any, base: bytes) -> Any:
     else:
         array.flags.writeable = False
     return array
+
+
+def _frombuffer(array: Any, *rest: Any, **kwargs: Any) -> Any:
+    return over(array, _OWN["frombuffer"](np.asarray(array), *rest, **kwargs))
 
 
 def _dress(wrapper: Any, name: str) -> Any:
@@ -270,6 +275,7 @@ def numpy_namespace() -> RunNamespace:
     ours["full"] = wrap_creation(_OWN["full"], fills=...)
     for name in _CONVERTING:
         ours[name] = _wrap_conversion(_OWN[name])
+    ours["frombuffer"] = wrap_creation(_OWN["frombuffer"], convert=_frombuffer)
     ours["meshgrid"] = wrap_many(_OWN["meshgrid"])
     ours["load"] = _dress(_load_any, "load")
     ours["mgrid"] = _MeshGrid()

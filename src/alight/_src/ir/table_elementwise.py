@@ -321,6 +321,7 @@ _ufunc(
 for _f in (np.floor, np.ceil, np.trunc):
     _ufunc(_f, {**dict.fromkeys("biu", "x"), "f": f"{_f.__name__}(x)"}, raises="invalid")
 _ufunc(np.rint, {"f": "rint(x)", "c": f"{_PARTS}complex(rint(a), rint(b))"}, raises="invalid")
+# The sign of a NaN is none that NumPy promises: sqrt(-1) has one on x86, and none on a GPU.
 _ufunc(np.copysign, {"f": "copysign(x, y)"}, raises="")
 _ufunc(
     np.modf,

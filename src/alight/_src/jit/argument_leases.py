@@ -281,6 +281,7 @@ class Leases:
             exchange(item, self._new)
         if error is not None:
             self.give(error)
+            self._given.clear()  # the error is in it, and leads to the frame that holds this
 
     def _new(self, item: Any) -> Any:
         """Return what an object of the caller's keeps, exchanged if the body put it there."""

@@ -119,7 +119,10 @@ class Program:
         for value in kept.values():
             if value.error is not None:
                 error, value.error = value.error, None
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # it leads to this frame
         return kept
 
     def build(

@@ -124,7 +124,10 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
             if facts.on_gap == "raise":
                 error = _unsupported(group, candidates, facts)
                 error.nodes = nodes
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # it leads to this frame
             return settled(fallback(), Reason.GAP, Reason.POLICY)
         known = []
         for i in fitting if len(fitting) > 1 else ():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from alight._core import ArrayBase, Data, Turn, Value, View, floor, hooks, layout_of, make_layout
+from alight._core import ArrayBase, Turn, Value, View, floor, hooks, layout_of, make_layout
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy
@@ -194,11 +194,11 @@ def _taken(where: Device, name: str, result: Any) -> Any:
 
 
 def _value(where: Device, made: Operand) -> Value:
-    value = Value(None, (), (), made.layout)
-    if made.layout.size:
-        value.data = residency.made_on(where, made.layout, made.buffer)
-    else:
-        value.data = Data(made.layout, np.empty(made.layout.shape, made.layout.dtype))
+    layout = made.layout
+    if not layout.size:
+        return concrete(np.empty(layout.shape, layout.dtype))  # with NumPy's strides
+    value = Value(None, (), (), layout)
+    value.data = residency.made_on(where, layout, made.buffer)
     return value
 
 

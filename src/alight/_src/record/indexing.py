@@ -29,6 +29,7 @@ from alight._src.record.storage_io import (
     export,
     host,
     looked_at,
+    may_meet,
     opened,
     read,
     settle_given_up,
@@ -155,6 +156,9 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
         # Small, and everything is at hand: NumPy writes in place now.
         _set_now(array, key, item)
         return
+    if _in_numpys_order(array, window, item):
+        _set_now(array, given, item)
+        return
     target = view_of(array, window, lay.probe)
     if isinstance(item, ArrayBase):
         same = item.storage is array.storage and item.window == target.window
@@ -170,6 +174,19 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
             raise AssertionError("NumPy assigned what does not broadcast")
         value = fitted
     assign(target, value)
+
+
+def _in_numpys_order(array: ArrayBase, window: np.ndarray[Any, Any], item: Any) -> bool:
+    """Tell whether NumPy may read elements of an item that it has just written: along one axis, in
+    one direction, it looks for no overlap, and goes from one end, right where the steps are equal.
+    """
+    if window.ndim != 1 or not isinstance(item, (ArrayBase, np.ndarray)):
+        return False
+    lay: Any = layout_of(item) if isinstance(item, ArrayBase) else item
+    if not lay.ndim or lay.strides[-1] * window.strides[0] < 0:
+        return False
+    step = 0 if lay.shape[-1] == 1 else lay.strides[-1]
+    return step != window.strides[0] and window.size > 1 and may_meet(item, array)
 
 
 def _drops_imaginary(item: Any, dtype: np.dtype[Any]) -> bool:
@@ -197,9 +214,16 @@ def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
 
 
 def _set_now(array: ArrayBase, key: Any, item: Any) -> None:
-    value = host(item) if isinstance(item, ArrayBase) else item
+    if isinstance(item, ArrayBase) and item.storage is not array.storage:
+        item = host(item)
     check_writeable(array)
-    at_once((array,), lambda: call_there(operator.setitem, (opened(array), key, value), {}))
+
+    def work() -> None:
+        target = opened(array)  # first: it may give all that lies in its storage new memory
+        value = host(item) if isinstance(item, ArrayBase) else item
+        call_there(operator.setitem, (target, key, value), {})
+
+    at_once((array,), work)
 
 
 def _as_value(item: Any, window: np.ndarray[Any, Any]) -> Value:

@@ -175,6 +175,8 @@ class Seen:
                 ndarray.flags.writeable = False  # NumPy has the words for it
             elif id(array) in self.written:
                 ndarray = opened(array)
+            if any([ndarray is other for _, other in self.ours.values()]):
+                ndarray = ndarray.view()  # NumPy and `of` know arrays by the objects that they are
             found = self.ours[id(array)] = (array, ndarray)
         return found[1]
 
@@ -209,6 +211,15 @@ def _as_view(array: np.ndarray[Any, Any], source: ArrayBase) -> Any:
     result.storage = source.storage
     result.window = View(layout_of(array), start, writeable)
     return result
+
+
+def over(source: ArrayBase, made: np.ndarray[Any, Any]) -> Any:
+    """Return what NumPy made over the buffer that a source gave: a view of that source, so that
+    what is recorded of both goes by one memory; the ndarray where it cannot be one."""
+    if not native(made.dtype):
+        return made
+    view = _as_view(made, source)
+    return made if view is None else view
 
 
 def _window(array: np.ndarray[Any, Any]) -> Any:
@@ -374,6 +385,7 @@ __all__ = [
     "exit_to_numpy",
     "holds_arrays",
     "ndarrays",
+    "over",
     "run_in_numpy",
     "stands_for_scalar",
     "taken",

@@ -394,13 +394,15 @@ def _resolve(op: Op, kinds: tuple[Any, ...], signature: Any, casting: str) -> Re
     else:
         failed = None
     if failed is not None:
-        if not isinstance(op.reference, np.ufunc):
-            raise failed  # a function would read the elements
-        # NumPy words it: an error in types or shapes comes before any element is read. Asked
-        # outside of the except clause, or its traceback would tell of our error too.
-        with np.errstate(all="ignore"):
-            op.reference(*[_probe_of(kind) for kind in kinds], casting=casting, **keywords)
-        raise failed
+        try:
+            if isinstance(op.reference, np.ufunc):  # a function would read the elements
+                # NumPy words it: an error in types or shapes comes before any element is read.
+                # Asked outside of the except clause, or its traceback would tell of our error too.
+                with np.errstate(all="ignore"):
+                    op.reference(*[_probe_of(kind) for kind in kinds], casting=casting, **keywords)
+            raise failed
+        finally:
+            del failed  # it leads to this frame, and to what its callers hold
     if not all(native(dtype) for dtype in dtypes):
         return None
     outputs = []

@@ -86,6 +86,19 @@ def _open_to_others(storage: Storage) -> bool:
     return data is not None and data.shared and data.exported
 
 
+def may_meet(item: Any, array: ArrayBase) -> bool:
+    """Tell whether an operand may lie in the memory of an array that is written, as a view of it or
+    through what others were given of it: where NumPy does not look for that, only NumPy's own order
+    of reading and writing gives its results."""
+    if isinstance(item, ArrayBase) and item.storage is array.storage:
+        return True
+    if not _open_to_others(array.storage):
+        return False
+    return (
+        _open_to_others(item.storage) if isinstance(item, ArrayBase) else type(item) is np.ndarray
+    )
+
+
 def check_writeable(array: ArrayBase) -> None:
     """Raise ValueError where an array is read-only."""
     if array.window is not None and not array.window.writeable:
@@ -436,6 +449,7 @@ __all__ = [
     "lent",
     "looked_at",
     "may_be_written",
+    "may_meet",
     "no_scalar",
     "opened",
     "owned",

@@ -34,7 +34,7 @@ from alight._src.record.pending import (
     record_floor,
 )
 from alight._src.record.result_strides import dense_strides, lying_alike
-from alight._src.record.storage_io import assign
+from alight._src.record.storage_io import assign, may_meet
 from alight._src.record.ufunc_calls import (
     FUNCTIONS,
     at_once,
@@ -300,9 +300,7 @@ class Form:
         if out is not None:
             lay = layout_of(out)
             # NumPy joins one array after the other, and reads what it has just written.
-            if self.many and any(
-                [isinstance(item, ArrayBase) and item.storage is out.storage for item in inputs]
-            ):
+            if self.many and any([may_meet(item, out) for item in inputs]):
                 return None
             # What is no ufunc has `out` among its operands: it computes in its dtype, rounds
             # to it in between, or refuses it.

@@ -40,7 +40,7 @@ from alight._src.record.pending import (
     resolve,
     shape_of,
 )
-from alight._src.record.storage_io import assign, host, no_scalar, read
+from alight._src.record.storage_io import assign, host, may_meet, no_scalar, read
 from alight._src.run import evaluate
 
 # NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
@@ -329,6 +329,14 @@ def _into(
             )
         ):
             return exit_to_numpy(ufunc, inputs, kwargs)  # and its errors
+        # What the mask leaves as it is goes to the loop's dtype and back where memory overlaps.
+        if (
+            mask is not None
+            and target is not None
+            and not np.can_cast(lay.dtype, result_layout.dtype)
+            and any([may_meet(item, target) for item in (*inputs, where)])
+        ):
+            return exit_to_numpy(ufunc, inputs, kwargs)
     quiet = None
     if mask is not None and categories_of(recording_errstate()):
         loop = resolved.dtypes[: len(operands)]

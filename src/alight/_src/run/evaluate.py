@@ -136,7 +136,10 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
                 error = root.error
                 if root.op is not None and isinstance(error, BaseException):
                     root.error = type(error)  # itself it would hold all that its traceback leads to
-                    raise error
+                    try:
+                        raise error
+                    finally:
+                        del error  # it leads to this frame
 
 
 def evaluate_all() -> None:
