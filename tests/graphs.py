@@ -154,7 +154,7 @@ class Builder:
         for node in self.nodes:
             if node.op.kind is Kind.WRITE:  # its own layout and the window's have one name
                 attrs = ("offset", node.attr("offset")), ("layout", node.attr("window"))
-                leased = (("leased", True),) if node.attr("leased") else ()
+                leased = (("in_place", True),) if node.attr("leased") else ()
                 node = Node(node.op, node.operands, (*attrs, *leased), node.layout)
             nodes.append(node)
         return Graph(tuple(self.layouts[: self.count]), tuple(nodes), outputs)

@@ -79,6 +79,14 @@ def exponential(x: Any, y: Any) -> Any:
     return x.sum()
 
 
+def momentum(x: Any, y: Any) -> Any:
+    for _ in range(3):
+        y *= 0.9
+        y -= 0.01 * x  # made once, for all three
+        x += y
+    return x[3]
+
+
 # With the arrays of the arguments' size that each may need beside them: NumPy needs none, but is
 # not asked to write transcendentals over what they are of.
 UPDATES = [(updated, 0), (by_out, 0), (a_window, 0), (exponential, 1)]
@@ -105,6 +113,21 @@ def test_the_first_call_of_an_update_makes_no_copy(body: Any, most: int) -> None
     np.testing.assert_array_equal(x, expected)
     np.testing.assert_array_equal(y, again)
     assert got == wanted
+
+
+def test_arrays_that_are_updated_in_turns_need_one_each_and_a_temporary() -> None:
+    # They are written in the end: whatever ends the call in between leaves what a program had by
+    # some time.
+    jitted = alight.jit(momentum)
+    x, y = arguments()
+    expected, again = x.copy(), y.copy()
+    most = 0
+    for _ in range(12):
+        momentum(expected, again)
+        most = max(most, needed(lambda: jitted(x, y)))
+        np.testing.assert_array_equal(x, expected)
+        np.testing.assert_array_equal(y, again)
+    assert most <= 3 * BYTES + (1 << 20)
 
 
 WARNING = """

@@ -120,6 +120,9 @@ def keep_bytes(most: int) -> None:
 def keep_only(beyond: int) -> None:
     """Give the system what is kept for later results beyond so many bytes."""
 
+def give_back_heap() -> None:
+    """Give the system the pages of the C library's heap that hold nothing."""
+
 def kept_bytes() -> int:
     """Return how many bytes are kept for later results."""
 

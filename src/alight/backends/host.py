@@ -133,7 +133,7 @@ class NumpyKernel:
             step = _Step(number, node, dead, None)
             # Transcendentals stay out of place: whether their vector loops take overlapping memory
             # differs between NumPy's, and the scalar ones round differently.
-            if isinstance(step.into, np.ufunc) and number not in kept and not node.op.special:
+            if isinstance(step.into, np.ufunc) and not node.op.special:
                 step.reuse = next(
                     (
                         i

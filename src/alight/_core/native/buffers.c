@@ -196,6 +196,14 @@ PyObject *keep_only(PyObject *Py_UNUSED(module), PyObject *beyond)
     Py_RETURN_NONE;
 }
 
+PyObject *give_back_heap(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    Py_BEGIN_ALLOW_THREADS
+    trim_heap();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 PyObject *kept_bytes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused)) { return PyLong_FromSize_t(kept.held); }
 
 PyObject *living_bytes(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))

@@ -190,6 +190,7 @@ PyObject *fresh_data(PyObject *module, PyObject *layout);
 PyObject *keep_bytes(PyObject *module, PyObject *most);
 PyObject *keep_only(PyObject *module, PyObject *beyond);
 PyObject *kept_bytes(PyObject *module, PyObject *unused);
+PyObject *give_back_heap(PyObject *module, PyObject *unused);
 PyObject *living_bytes(PyObject *module, PyObject *unused);
 bool buffers_ready(void);
 /* Return an uninitialised ndarray that owns its memory, or NULL with an error. Takes over the descr. */
@@ -198,6 +199,8 @@ PyObject *fresh_ndarray(PyArray_Descr *descr, int ndim, const npy_intp *shape, c
 /* free_memory.c: what the limits of this process leave, and what the machine has free and the control group leaves */
 size_t left_by_limits(void);
 size_t left_of_memory(void);
+/* free_memory.c: give the system the pages of the C library's heap that hold nothing */
+void trim_heap(void);
 
 /* guard.c, launcher.c: their names, put into the module */
 bool guard_ready(PyObject *module);

@@ -241,7 +241,10 @@ static void *tending(void *unused)
             kept.peak = kept.peak_before = kept.living;
         }
         PyThread_release_lock(kept.lock);
-        if (over) return NULL;
+        if (over) {
+            trim_heap(); /* where NumPy had its results and temporaries, and a compiler its own */
+            return NULL;
+        }
         trim(most);
     }
 }

@@ -38,6 +38,8 @@ static PyMethodDef functions[] = {
     {"fresh_data", fresh_data, METH_O, "Return data of a dense layout, uninitialised, in memory of its own."},
     {"keep_bytes", keep_bytes, METH_O, "Keep at most so many bytes of memory that came back for later results."},
     {"keep_only", keep_only, METH_O, "Give the system what is kept for later results beyond so many bytes."},
+    {"give_back_heap", give_back_heap, METH_NOARGS,
+     "Give the system the pages of the C library's heap that hold nothing."},
     {"kept_bytes", kept_bytes, METH_NOARGS, "Return how many bytes are kept for later results."},
     {"living_bytes", living_bytes, METH_NOARGS,
      "Return the bytes that results have, and the most that they had since this was asked last."},

@@ -15,6 +15,11 @@ Dtype = np.dtype[Any]
 # (numpy/_core/tests/test_umath_accuracy.py, maxulperr).
 NUMPY_ULP = 4.0
 
+# From so many bytes on an array that is updated as a whole is updated where it is. A step more
+# takes 15 µs and a version of fewer bytes 400 µs to write (EPYC); from here on memory comes in huge
+# pages, and second copies count.
+UPDATED_IN_PLACE = 4 << 20
+
 
 # NumPy computes a dtype's name anew at each reading, and planning reads a dozen for each value. The
 # bound keeps structured dtypes made in a loop from piling up.

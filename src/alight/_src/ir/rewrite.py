@@ -224,4 +224,5 @@ def exactly(value: Any) -> Any:
 def _is_read_past(node: Node) -> bool:
     """Tell whether what reads a node may read something else instead: `rules.read_of_written`,
     `rules.read_of_repeated`."""
-    return node.op.kind is Kind.VIEW or node.op.name == "copy"
+    kind = node.op.kind
+    return kind is Kind.VIEW or kind is Kind.WRITE or node.op.name == "copy"

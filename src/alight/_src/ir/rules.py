@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from alight._core import make_layout
 from alight._src.base.originals import np
 from alight._src.ir.graph import Attrs, Node, reduced_axes
-from alight._src.ir.op import OPS, Kind
+from alight._src.ir.op import OPS, UPDATED_IN_PLACE, Kind
 
 if TYPE_CHECKING:
     from alight._src.ir.rewrite import Work
@@ -224,8 +224,8 @@ def whole_write(work: Work, node: Node) -> Node | int | None:
     below = work.node(value)
     if work.layout(value) is not layout or (below is not None and below.op.kind is Kind.VIEW):
         return None
-    large = layout.nbytes >= _LARGE
-    if large and node.attr("leased") and work.number in work.live and _computed(below):
+    large = layout.nbytes >= UPDATED_IN_PLACE
+    if large and node.attr("in_place") and work.number in work.live and _computed(below):
         home = work.number
         while (made := work.graph.made_by.get(home)) is not None and made.op.kind is Kind.WRITE:
             home = made.operands[0]
@@ -233,11 +233,6 @@ def whole_write(work: Work, node: Node) -> Node | int | None:
             same = home == node.operands[0]
             return None if same else Node(node.op, (home, value), node.attrs, layout)
     return _unwritten(work, value)
-
-
-# A step more takes 15 µs and a version of fewer bytes 400 µs to write (EPYC); from here on memory
-# comes in huge pages, and second copies count.
-_LARGE = 4 << 20
 
 
 def _computed(node: Node | None) -> bool:
@@ -283,6 +278,8 @@ def read_of_written(work: Work, node: Node) -> Node | None:
     operands = list(node.operands)
     for position, operand in enumerate(operands):
         view = work.node(operand)
+        if view is not None and _is_whole(work, view) and view.layout.shape == node.layout.shape:
+            operands[position] = view.operands[1]
         if view is None or view.op.kind is not Kind.VIEW:
             continue
         write = work.node(view.operands[0])
@@ -297,6 +294,14 @@ def read_of_written(work: Work, node: Node) -> Node | None:
         ):
             operands[position] = value
     return _reading(node, operands)
+
+
+def _is_whole(work: Work, node: Node) -> bool:
+    """Tell whether a node writes a value as it is over all of another."""
+    layout = node.layout
+    if node.op.kind is not Kind.WRITE or node.attr("layout") is not layout:
+        return False
+    return work.layout(node.operands[1]) is layout
 
 
 def _reading(node: Node, operands: Sequence[int]) -> Node | None:

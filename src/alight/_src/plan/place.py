@@ -342,7 +342,7 @@ def homes_of(graph: Graph) -> dict[int, int]:
     """Return the input that each version of leased memory was recorded as a later one of."""
     homes: dict[int, int] = {}
     for number, node in graph.numbered:
-        if node.op.kind is Kind.WRITE and node.attr("leased"):
+        if node.op.kind is Kind.WRITE and node.attr("in_place"):
             before = node.operands[0]
             home = before if before < len(graph.inputs) else homes.get(before, -1)
             if home >= 0:

@@ -27,6 +27,7 @@ from alight._core import (
 )
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
+from alight._src.ir.op import UPDATED_IN_PLACE
 from alight._src.record.argument_memory import apart, bring_home
 from alight._src.record.pending import WHERE, WRITE, alias, call_there, cast, concrete, pend
 from alight._src.run import evaluate, residency
@@ -255,14 +256,21 @@ def _version(array: ArrayBase, old: Value, value: Value, mask: Value | None) -> 
     leased = array.storage.lease
     offset = 0 if view is None else view.offset
     whole = offset == 0 and target is old.layout
-    if whole and value.layout is target and value.op is not None and leased is None:
+    updated = leased is not None or (whole and _updates(old))
+    if whole and value.layout is target and value.op is not None and not updated:
         return apart(value)
     attrs: tuple[tuple[str, Any], ...] = (("offset", offset), ("layout", target))
     if leased is not None:
         leased.wrote(offset, target, mask)
-        if mask is None:
-            attrs = (*attrs, ("leased", True))
+    if updated and mask is None:
+        attrs = (*attrs, ("in_place", True))
     return pend(WRITE, (old, value), attrs, old.layout)
+
+
+def _updates(old: Value) -> bool:
+    """Tell whether a version that takes the place of all of ``old`` may be made in its memory."""
+    large = old.layout.nbytes >= UPDATED_IN_PLACE
+    return large and (old.op is WRITE or (old.op is None and old.data is not None))
 
 
 def export(array: ArrayBase) -> np.ndarray[Any, Any]:

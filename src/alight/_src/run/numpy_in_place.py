@@ -40,7 +40,8 @@ def calls_into(
     over = {i for i, array in enumerate(arrays) if np.may_share_memory(array, window)}
     taken = max([reads.get(i, 0) for i in over], default=0)  # until when what lies there is read
     inside, number = {output}, output
-    while (before := _displaced(steps[number - len(arrays)], graph.layouts)) >= taken > 0:
+    first = max(taken, len(arrays))
+    while (before := _displaced(steps[number - len(arrays)], graph.layouts)) >= first:
         inside.add(before)
         number = before
     # Whether vector loops of transcendentals take overlapping memory differs between NumPy's.
@@ -48,17 +49,19 @@ def calls_into(
     if taken > number or (special and over & {*graph.made_by[number].operands}):
         inside.clear()
     values: dict[int, NdArray] = dict(enumerate(arrays))
-    free: dict[Layout, list[NdArray]] = {}
-    made: dict[int, Data] = {}
+    owners: dict[int, Data] = {}
+    free: dict[Layout, list[Data]] = {}
     calls: list[Callable[[], Any]] = []
     for step in steps:
         layout = step.node.layout
         if step.number in inside:
             target = window
-        elif free.get(layout) and step.number not in graph.outputs:
-            target = free[layout].pop()
         else:
-            data = made[step.number] = fresh_data(layout)
+            if step.reuse in owners:
+                data = owners.pop(step.reuse)
+            else:
+                data = free[layout].pop() if free.get(layout) else fresh_data(layout)
+            owners[step.number] = data
             assert data.array is not None
             target = data.array
         operands = [values[i] for i in step.node.operands]
@@ -69,11 +72,11 @@ def calls_into(
             (source,) = operands
             calls.append(partial(np.copyto, target, source, casting="unsafe"))
         for dead in step.dead:
-            if dead >= len(arrays) and dead not in inside:
-                free.setdefault(graph.layouts[dead], []).append(values[dead])
+            if dead in owners:
+                free.setdefault(graph.layouts[dead], []).append(owners.pop(dead))
     if not inside:
         calls.append(partial(np.copyto, window, values[output]))
-    return calls, [made[number] for number in graph.outputs if number != output]
+    return calls, [owners[number] for number in graph.outputs if number != output]
 
 
 def _displaced(step: Any, layouts: Sequence[Layout]) -> int:

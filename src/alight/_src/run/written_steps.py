@@ -200,9 +200,16 @@ class Writing:
             and layout is old.layout
             and sole(old, 1 + number_of_uses, 1 + held_by_value)
         )
+        whole = step.layout is layout and not step.offset
+        here = step.device == HOST_DEVICE
+        lent = in_place and here and data.foreign  # the caller wants it where it was
+        if whole and not lent and self._is_given(step, value_place, dead):
+            assert value_place is not None
+            self._bind(step.target, value_place[0], value_place[1], layout)
+            return
         if (
             value_place is not None
-            and step.device != HOST_DEVICE
+            and not here
             and offset == 0
             and layout is data.layout
             and not window_writes.meets_itself(
@@ -223,15 +230,12 @@ class Writing:
             else:
                 self._bind(step.target, data, 0, layout)
                 return
-        whole = step.layout is layout and not step.offset
-        if not in_place and whole and self._is_given(step, value_place, dead):
-            assert value_place is not None
-            self._bind(step.target, value_place[0], value_place[1], layout)
-            return
         if not in_place:
-            here = (data, offset, layout)
+            old_place = (data, offset, layout)
             data = (
-                residency.fresh(layout) if whole else residency.exact_copy(array_at(here), layout)
+                residency.fresh(layout)
+                if whole
+                else residency.exact_copy(array_at(old_place), layout)
             )
             offset = 0
         elif data.foreign:
