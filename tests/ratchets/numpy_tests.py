@@ -50,8 +50,9 @@ def measure(
 ) -> Result:
     """Return how much of what NumPy passes the target passes.
 
-    ``files`` and ``expression`` (pytest's ``-k``) select tests, ``jobs`` run at a time. What NumPy passes is kept from run
-    to run, for each version of NumPy and Python, unless it is to be found out ``fresh``.
+    ``files`` and ``expression`` (pytest's ``-k``) select tests, ``jobs`` run at a time. What NumPy
+    passes is kept from run to run, for each version of NumPy and Python, unless it is to be found
+    out ``fresh``.
     """
     chosen = tuple(files or FILES)
     result = Result(NAME, mode.name, target, whole=not files and expression is None)
