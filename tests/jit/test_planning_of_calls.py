@@ -181,3 +181,16 @@ def test_a_body_with_several_results_is_planned_once(planned: Planned) -> None:
         np.testing.assert_array_equal(mine, numpys)
         kernels.settle()
     assert len(planned) == 1 and programs(jitted) == 1
+
+
+def test_kernels_alone_are_planned_behind_where_the_plan_has_more(planned: Planned) -> None:
+    def body(x: Any, y: Any) -> Any:
+        return np.sort(turns(x, y, MANY)) * 2.0
+
+    jitted: Any = alight.jit(body)
+    x, y = operands()
+    for _ in range(8):
+        np.testing.assert_array_equal(jitted(x, y), body(x, y))
+        kernels.settle()
+    assert kernels_were_raced(jitted)
+    assert planned.large == [(3 * MANY + 2, False)] * 2

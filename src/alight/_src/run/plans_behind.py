@@ -35,21 +35,25 @@ class Behind(Exception):
         self.name = name
 
 
-# What was planned behind since plans were forgotten: once each. Whoever asks again, and does not
-# find the plan, makes it, and meets what stood against it.
-_begun: set[Hashable] = set()
+# What is planned behind, by the job that does it. What failed there is kept until it is asked for
+# again: who asks then makes it, and meets what stood against it.
+_begun: dict[Hashable, str] = {}
 register(Cache.PLANS, _begun.clear)
 _jobs = count()
 
 
 def begin(what: Hashable, ops: int, plan: Callable[[], object]) -> None:
     """Have a plan of so many ops made behind, and say so by `Behind`, unless it is made at once or
-    was begun before."""
-    if is_at_once(ops) or what in _begun:
+    has failed there."""
+    if is_at_once(ops):
         return
-    _begun.add(what)
-    name = f"plan {next(_jobs)}"
-    kernels.planned_later(name, partial(copy_context().run, _quietly, plan))
+    name = _begun.get(what)
+    if name is None:
+        name = _begun[what] = f"plan {next(_jobs)}"
+        kernels.planned_later(name, partial(copy_context().run, _quietly, what, plan))
+    elif not is_coming(name):
+        _begun.pop(what, None)
+        return
     raise Behind(name)
 
 
@@ -58,6 +62,7 @@ def is_coming(name: str) -> bool:
     return kernels.is_coming(name)
 
 
-def _quietly(plan: Callable[[], object]) -> None:
+def _quietly(what: Hashable, plan: Callable[[], object]) -> None:
     with ignoring_failures():  # who asks again meets it
         plan()
+        _begun.pop(what, None)
