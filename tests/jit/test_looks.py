@@ -71,7 +71,8 @@ def test_what_a_young_process_may_spend_is_for_what_promises_to_pay(
 
     monkeypatch.setattr(foreground, "_GRACE_SECONDS", math.inf)
     monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
-    assert first(5e-3, 300) == 6  # elements: once NumPy took as long as looking
+    assert first(5e-3, 200) == 4  # elements: once NumPy took as long as looking
+    assert first(5e-3, 300) == 2  # which is little where a plan is made behind
     assert first(1e-3, 300) == 300  # calls of few elements
     assert first(5e-3, None) == 300  # and who knows of how many
     monkeypatch.setattr(foreground, "_GRACE_SECONDS", 0.0)

@@ -72,7 +72,18 @@ def mixed(count: int) -> Graph:
     return build.graph(*chooser.sample(wide, 10), wide[-1])
 
 
-@pytest.mark.parametrize(("make", "each"), [(chain, 120), (mixed, 300)])
+def means(count: int) -> Graph:
+    """Return a graph in which each value is made of the one before and of its rows' means."""
+    build = Builder(ROWS)
+    value = 0
+    for _ in range(count // 4):
+        mean = build.reduce("mean", value, (1,), keepdims=True)
+        apart = build.add("subtract", value, mean)
+        value = build.add("add", build.add("multiply", apart, apart), value)
+    return build.graph(value)
+
+
+@pytest.mark.parametrize(("make", "each"), [(chain, 120), (mixed, 300), (means, 320)])
 def test_work_grows_as_the_graph_does(make: Any, each: int) -> None:
     facts = Facts(DEVICES, {}, estimate=estimate)
     for count in (100, 400):  # what is kept from plan to plan

@@ -34,6 +34,7 @@ __all__ = [
     "rest",
     "wait_no_longer",
     "wait_to_plan",
+    "wants_plans",
 ]
 
 EVERYTHING = 1 << 62  # a floor that no array reaches
@@ -151,7 +152,7 @@ _FOR_EVER = 1e9  # seconds
 _PAUSE = 0.001
 
 
-def _wants_plans() -> bool:
+def wants_plans() -> bool:
     """Tell whether who asks had better wait for what plans: somebody says how work is placed, has
     plans checked, or wants a report of them."""
     return _is_asked() or config().check or config().report is not None
@@ -160,14 +161,14 @@ def _wants_plans() -> bool:
 def rest() -> None:
     """Leave work to NumPy, however large, until what plans is loaded, which begins with the first
     that is large (`Floor.wait`). It is called when the floor is known."""
-    if _planner.state is not _Planner.HERE and not floor.scalars and not _wants_plans():
+    if _planner.state is not _Planner.HERE and not floor.scalars and not wants_plans():
         floor.wait(_FOR_EVER)
 
 
 def is_here() -> bool:
     """Tell whether work may be planned; if not, have what plans loaded behind, while who asks goes
     on with NumPy. Who says how work is placed waits for that."""
-    if _planner.state is _Planner.HERE or _wants_plans():
+    if _planner.state is _Planner.HERE or wants_plans():
         return True
     come()
     _planner.early(None)

@@ -17,8 +17,11 @@ SHORT_ROW = 36
 REGISTERS = 32
 
 
-def vectors_together(graph: Graph, registers: int) -> int:
-    """Return how many vectors go together, so that the processor need not wait for results."""
+def vectors_together(graph: Graph, registers: int, live: int | None = None) -> int:
+    """Return how many vectors go together, so that the processor need not wait for results.
+    ``live``: what `most_live` says of the graph, where that is known."""
+    if live is None:
+        live = most_live(graph)
     # The 20 special functions of one operand, geometric mean: 1.29 ns an element one by one, 1.26
     # in twos, 1.32 in fours (the constants of exp leave no room). 100 additions and multiplications
     # in a row took 4.9 one by one, 3.8 in twos, 2.5 in fours, 1.8 in eights.
@@ -29,7 +32,7 @@ def vectors_together(graph: Graph, registers: int) -> int:
         # to four in a row took 0.88 of the time in twos (Zen 4, AVX-512).
         # Nor do they where registers lack: an equation of state (336 nodes, two logarithms, 60
         # values at once) took 0.22 ms in ones and in twos, 57 and 81 ms to compile (Zen 4).
-        if _side_by_side(graph) > _APART or 2 * most_live(graph) > registers:
+        if _side_by_side(graph) > _APART or 2 * live > registers:
             return 1
         return 4 if len(special) == 1 and _in_fours(special[0]) and registers == 32 else 2
     # Six remainders in a row took 184 us one by one, 142 in twos, 109 in fours, 116 in eights.
@@ -38,7 +41,6 @@ def vectors_together(graph: Graph, registers: int) -> int:
     # Values that wait for one another have no need of it, and find no registers: a step of
     # Gray-Scott (11 at once) took 82, 85, 113 and 174 us in ones, twos, fours and eights, moving
     # statistics (10) 156, 157, 157 and 248, an equation of state (12) 255, 256, 292 and 306.
-    live = most_live(graph)
     while most > 1 and most * live > registers:
         most //= 2
     return most

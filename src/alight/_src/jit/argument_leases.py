@@ -43,11 +43,12 @@ class Leases:
 
     __slots__ = (
         "_given", "_ours", "_owners", "_taken", "_unseen",
-        "arrays", "changed", "leases", "members", "ours_too", "reach",
+        "arrays", "changed", "leases", "members", "ours_too", "reach", "roots",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.leases: list[Lease] = []
+        self.roots: list[Value] = []  # what a program of the body would compute, as it asks for it
         self.members: list[NdArray] = []  # the ndarrays in them, in the arguments' order
         self.arrays: dict[int, Array] = {}  # by the id of the caller's ndarray
         self._ours: dict[int, tuple[Array, NdArray]] = {}  # by the id of the Array
@@ -151,9 +152,27 @@ class Leases:
         return made
 
     # -- out --------------------------------------------------------------------------------------
+    @property
+    def can_be_dropped(self) -> bool:
+        """Tell whether the body changes nothing but by what is still pending."""
+        kept = self.ours_too or self.reach is not None
+        return not kept and not any(type(item) in (list, dict) for item, _ in self._taken.values())
+
+    def drop(self) -> None:
+        """Forget all that the body has assigned, nothing of which was done: the caller's memory is
+        as it was, and nobody has it any more."""
+        for lease in self.leases:
+            lease.storage.rebind(lease.leased.anew())
+            lease.storage.lease = None
+        self.leases = []
+
     def settle(self) -> None:
         """Do all work, and put what was assigned into the caller's memory."""
         leases = [lease for lease in self.leases if lease.storage.lease is not None]
+        if self.roots:  # as its program asks for them, whose plan is there
+            roots, self.roots = self.roots, []
+            evaluate.evaluate(roots)
+            roots.clear()
         written = [lease.storage.value for lease in leases if lease.storage.value.op is not None]
         if written:
             evaluate.evaluate(written)

@@ -29,7 +29,7 @@ from contextlib import nullcontext
 from time import perf_counter
 from typing import Any
 
-from alight._core import POLICY, ArrayBase, keep_only, recording_errstate
+from alight._core import POLICY, ArrayBase, floor, keep_only, recording_errstate
 from alight._core.guard import by_position
 from alight._src.adapt import first_plan
 from alight._src.adapt.foreground import FOREGROUND
@@ -52,13 +52,14 @@ from alight._src.jit.host_program import HostProgram, NothingWritten
 from alight._src.jit.numpy_generators import writes_into_arrays
 from alight._src.jit.reachability import Reachability
 from alight._src.jit.scope import as_jitted, running
-from alight._src.jit.specialization import PLANNING_SHARE, PROGRAMS, Bits
+from alight._src.jit.specialization import PLANNING_SHARE, PROGRAMS, Bits, Specialization
 from alight._src.jit.trace import ArrayTrace, Trace
 from alight._src.jit.traced_program import make_array_program, make_program
 from alight._src.log.decisions import LOG
 from alight._src.record.pending import record_floor
 from alight._src.record.tracebacks import hide_ours
 from alight._src.run import evaluate
+from alight._src.run.plans_behind import Behind, is_coming
 from alight._src.run.prepared_step import kernels_at_hand
 from alight._src.run.written_steps import stood_in
 from alight.backends import registry
@@ -175,7 +176,7 @@ class Dispatching(GuardCache):
             self.race_kernels(missed, program)
         arrays = 0 if (described := missed.described) is None else len(described.arrays)
         way = kind.way(program, learned.proof.ops, arrays, _all_there)
-        if way in _PLANNED and not first_plan.is_here():
+        if way in _PLANNED and not _may_run(kind):
             if kind.phase is Phase.COLD:  # the guard has such calls meanwhile
                 return self._time_numpy(missed, program, Way.NUMPY_FOR_NOW)
             return self._numpy(missed.args, missed.kwargs)  # nothing noted: it was nobody's turn
@@ -348,6 +349,9 @@ class Dispatching(GuardCache):
             ends = began + missed.specialization.may_take()
         trace = tracing or Trace(leases.leases, ends)
         errstate = recording_errstate()
+        pending = floor.count
+        behind = missed is not None and leases.can_be_dropped and _is_numpys_too(missed)
+        later = ""
         wanted = missed is not None and proven and missed.specialization.tries < PROGRAMS
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
         # when no more traces are made: what is raced must be what runs afterwards. And what lies on
@@ -362,7 +366,12 @@ class Dispatching(GuardCache):
             try:
                 result = function(*given, **keywords)
                 if wanted:
-                    program = make_program(trace, leases, result, errstate)
+                    try:
+                        program = make_program(trace, leases, result, errstate, behind)
+                    except Behind as comes:
+                        later, result = comes.name, None
+                        floor.count = pending
+                        leases.drop()
                 elif tracing is not None:
                     make_array_program(tracing, result, errstate)
             except BaseException as error:
@@ -378,6 +387,9 @@ class Dispatching(GuardCache):
             result = leases.give(result)
         if missed is None:
             return result
+        if later:
+            missed.specialization.behind = later
+            return self._numpy(args, kwargs)
         kind, learned = missed.specialization, missed.learned
         planned, seconds = False, perf_counter() - began
         if not trace.exact or kind.bits is not Bits.SAME:  # else nobody asks
@@ -424,6 +436,21 @@ _PLANNED = frozenset((Way.OURS, Way.OURS_TIMED, Way.LAUNCHED))
 def _all_there(program: HostProgram) -> bool:
     """Tell whether all kernels of a program are there."""
     return all(kernels_at_hand(program.plan))
+
+
+def _may_run(kind: Specialization) -> bool:
+    """Tell whether what plans is there, and the plan of a kind of call, if it is made behind."""
+    if not first_plan.is_here() or (kind.behind and is_coming(kind.behind)):
+        return False
+    kind.behind = ""
+    return True
+
+
+def _is_numpys_too(missed: MissedCall) -> bool:
+    """Tell whether NumPy may have a call whose body has just run on Arrays, and nothing of it was
+    done: nobody waits for what plans give."""
+    kind = missed.specialization
+    return kind.bits is Bits.SAME and kind.phase not in OURS and not first_plan.wants_plans()
 
 
 def _below_floor(args: tuple[Any, ...]) -> bool:

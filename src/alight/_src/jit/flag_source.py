@@ -22,6 +22,7 @@ from alight._src.ir.op_table import OPS
 from alight._src.jit.call_signature import describe
 from alight._src.jit.guard_entries import SILENT, generated, kernel_entry
 from alight._src.jit.host_program import HostProgram, watching
+from alight._src.run.plans_behind import Behind
 from alight._src.run.prepared_step import kernel_at_hand
 
 __all__ = ["FlagSearch"]
@@ -80,7 +81,10 @@ class FlagSearch:
         described = describe(args, {})
         if program is None or described is None:
             return None
-        launchable = generated(program)[1]
+        try:
+            launchable = generated(program)[1]
+        except Behind:
+            return None
         if launchable is None:
             self._programs[sought] = None
             return None

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any
+from weakref import ref
 
 from alight._core import POLICY, threads
 from alight._core.guard import WATCHED, Call, Entry
@@ -22,8 +23,9 @@ from alight._src.jit.host_program import HostProgram, Launchable, called
 from alight._src.jit.purity import ABSENT, Lookup
 from alight._src.jit.reachability import NdArray
 from alight._src.log.decisions import LOG, eligible_elements
-from alight._src.plan.plan import Candidate, Decision, Estimate, Plan
+from alight._src.plan.plan import Candidate, Decision, Estimate, LaunchStep, Plan
 from alight._src.run import evaluate
+from alight._src.run.plans_behind import begin
 from alight._src.run.prepared_step import kernel_of
 from alight.device import HOST_DEVICE, Reason
 
@@ -95,12 +97,30 @@ def direct_entry(call: Any, args: tuple[Any, ...], lookups: Sequence[Lookup]) ->
 
 def generated(program: HostProgram) -> tuple[Plan, Launchable | None]:
     """Return the plan that computes a program in generated kernels on the host, where that can
-    be, and these, where there is nothing between them but calls."""
+    be, and these, where there is nothing between them but calls. `Behind` is raised while it is
+    still to be planned."""
     if program.generated is None:
+        if not _is_generated(program.plan):
+            begin(ref(program), len(program.graph.nodes), partial(_generate, program))
+        _generate(program)
+    assert program.generated is not None
+    return program.generated
+
+
+def _generate(program: HostProgram) -> None:
+    plan = program.plan
+    if not _is_generated(plan):
         with loading.policy(force=f"{HOST_DEVICE}:generated", devices=None, floor=0):
             plan = evaluate.plan_of(program.graph, program.described, len(program.graph.outputs))
-        program.generated = plan, program.launchable(plan)
-    return program.generated
+    program.generated = plan, program.launchable(plan)
+
+
+def _is_generated(plan: Plan) -> bool:
+    """Tell whether all that a plan launches is generated kernels on the host: to be told that they
+    are what is wanted changes nothing about it, and took as long as to plan it."""
+    launches = [step for step in plan.steps if isinstance(step, LaunchStep)]
+    spots = {(step.device, step.implementation) for step in launches}
+    return spots == {(HOST_DEVICE, "generated")}
 
 
 def kernel_entry(

@@ -33,6 +33,7 @@ from alight._src.jit.host_program import HostProgram, Launchable
 from alight._src.jit.specialization import KernelRace, Specialization
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
+from alight._src.run.plans_behind import Behind
 from alight._src.run.prepared_step import kernel_at_hand
 from alight.errors import PlanError
 
@@ -90,7 +91,10 @@ class GuardCache(CallGuard):
         if kwargs or program.once:
             kind.raced(False)
             return
-        plan, launchable = generated(program)
+        try:
+            plan, launchable = generated(program)
+        except Behind:
+            return
         if launchable is None:
             kind.raced(False)
             return

@@ -232,7 +232,8 @@ class HostProgram(Program):
 def watching(program: HostProgram, graph: Graph, state: Any) -> HostProgram:
     """Return the program of another graph on what a program is given, under an error state: its
     results are the outputs, in a tuple."""
-    prepared = evaluate.Prepared(graph, program.plan, (), (), program.described)
+    unplanned = Plan((), (), graph.outputs)  # it runs as generated code, or not at all
+    prepared = evaluate.Prepared(graph, unplanned, (), (), program.described)
     parts = [Fresh(k, number, None, True, k) for k, number in enumerate(graph.outputs)]
     nodes = ((program.site, state),) * len(graph.nodes)
     return HostProgram(prepared, program.leaves, nodes, Tree(tuple, tuple(parts), ()))

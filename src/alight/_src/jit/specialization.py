@@ -28,8 +28,9 @@ from alight._src.jit.call_phases import (
     next_phase,
 )
 from alight._src.jit.host_program import HostProgram
-from alight._src.jit.trace import TRACE_SECONDS, Trace
+from alight._src.jit.trace import RECORD_SECONDS, TRACE_SECONDS, Trace
 from alight._src.plan.plan import UnopenedDevices
+from alight._src.run.plans_behind import is_at_once
 
 __all__ = ["PROGRAMS", "Bits", "KernelRace", "Specialization", "pays_at_once"]
 
@@ -116,15 +117,17 @@ def pays_at_once(elements: int, ops: float | None) -> bool:
 
 
 def _look_seconds(ops: float) -> float:
-    """Return the seconds that a look at so many operations takes: to trace and to plan them."""
-    return FOREGROUND.loading_seconds + max(FOREGROUND.trace_seconds, TRACE_SECONDS * ops)
+    """Return the seconds that a look at so many operations takes: to trace and to plan them, unless
+    they are planned behind."""
+    each = TRACE_SECONDS if is_at_once(ops) else RECORD_SECONDS
+    return FOREGROUND.loading_seconds + max(FOREGROUND.trace_seconds, each * ops)
 
 
 class Specialization:
     """One kind of call of one function: its phase, how long each way took, and its programs."""
 
     __slots__ = (
-        "_judged_seconds", "_price_seconds", "_verdict", "_verdicts", "bits", "contest",
+        "_judged_seconds", "_price_seconds", "_verdict", "_verdicts", "behind", "bits", "contest",
         "last_seconds", "phase", "programs", "race", "room_seconds", "sizes", "spent_seconds",
         "trial_seconds", "tries", "unopened",
     )  # fmt: skip
@@ -148,6 +151,7 @@ class Specialization:
         self.race: KernelRace | None = None  # that its kernels are in
         self.programs: OrderedDict[Any, HostProgram] = OrderedDict()
         self.tries = 0
+        self.behind = ""  # the job that makes a plan of it
 
     # -- phases -----------------------------------------------------------------------------------
     def came(self, *events: Event) -> None:

@@ -17,11 +17,13 @@ from alight._src.run import evaluate
 from alight._src.run.written_steps import WriteOrder
 from alight.device import HOST_DEVICE
 
-__all__ = ["TRACE_SECONDS", "ArrayTrace", "Trace"]
+__all__ = ["RECORD_SECONDS", "TRACE_SECONDS", "ArrayTrace", "Trace"]
 
 # What an op takes to trace and to plan: 50 µs in one kernel (255 operators: 13 ms), 65 to 130 where
 # each is a step (stencils of 366 to 406 steps: 24 to 44 ms; EPYC).
 TRACE_SECONDS = 1e-4
+# Of that, where it is planned behind: 14 µs (366 ops), with the run of it by NumPy that is lost.
+RECORD_SECONDS = 2e-5
 
 # Steps of plans and elements read between two looks at the clock. Bodies that ask for fewer between
 # large steps are judged by what a whole run of them takes.

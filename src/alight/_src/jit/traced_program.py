@@ -38,17 +38,18 @@ class NotKept(Exception):
 
 
 def make_program(
-    trace: Trace, leases: Leases, result: Any, default_errstate: Any
+    trace: Trace, leases: Leases, result: Any, default_errstate: Any, behind: bool = False
 ) -> HostProgram | None:
     """Return the program of a body that has just run, its work not yet done; None where it is
-    not replayable."""
+    not replayable. ``behind``: `Behind` is raised where it takes long to plan."""
     if trace.touched or leases.ours_too:
         return None
     with residency.LOCK:  # another thread's request may run what is pending here
         if not _undisturbed(trace):
             return None
         try:
-            made = _HostMaking(leases).program(result, default_errstate)
+            making = _HostMaking(leases, behind)
+            made = making.program(result, default_errstate)
         except NotKept:
             return None
         if config().check:
@@ -56,6 +57,7 @@ def make_program(
             from alight._src.jit.checked_programs import prove_host
 
             prove_host(made)
+        leases.roots = making.roots
         return made
 
 
@@ -79,8 +81,9 @@ def make_array_program(trace: ArrayTrace, result: Any, default_errstate: Any) ->
 class _Making:
     """A program in the making, of a body that has just run, its work not yet done."""
 
-    def __init__(self) -> None:
+    def __init__(self, behind: bool = False) -> None:
         self.roots: list[Value] = []
+        self._behind = behind
         self._slots: dict[int, int] = {}
         self._storages: dict[int, int] = {}
         self._alive: list[Any] = []  # what ids in these dicts are of
@@ -136,7 +139,7 @@ class _Making:
         its nodes."""
         if not self.roots:
             raise NotKept  # nothing is computed: the body itself is as quick
-        prepared = evaluate.prepare(self.roots, read)
+        prepared = evaluate.prepare(self.roots, read, self._behind)
         self._numbers = {
             id(value): number for number, value in enumerate((*prepared.leaves, *prepared.pending))
         }
@@ -208,8 +211,8 @@ class Homes:
 
 
 class _HostMaking(_Making):
-    def __init__(self, leases: Leases) -> None:
-        super().__init__()
+    def __init__(self, leases: Leases, behind: bool) -> None:
+        super().__init__(behind)
         self.leases = leases.leases
         self.homes = Homes(leases.members, leases.leases)
 

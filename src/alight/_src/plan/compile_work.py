@@ -85,7 +85,8 @@ def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: 
 def code_size(group: Group) -> tuple[float, float]:
     """Return what a group's kernel is for a compiler: operations, and reductions."""
     graph = group.graph
-    together = vectors_together(graph, REGISTERS)
+    live = most_live(graph)
+    together = vectors_together(graph, REGISTERS, live)
     parts = together * (2 if graph.layouts[0].dtype.kind == "c" else 1)
     size, functions = 0.0, set()
     reductions, columns = 0, False
@@ -102,7 +103,7 @@ def code_size(group: Group) -> tuple[float, float]:
             reductions += 1
             columns = columns or _over_columns(graph, node)
     total = float(size) + _FUNCTION * len(functions)
-    total += _PRESSURE * max(0, most_live(graph) * together - REGISTERS)
+    total += _PRESSURE * max(0, live * together - REGISTERS)
     for layout in graph.inputs:
         if layout.size == 1:
             total += _FIXED

@@ -340,10 +340,10 @@ def _all_terms(
         key = node.op, layouts, node.attrs, node.layout, nbytes, first
         kind = node_class(graph, node) if first else ""
         try:
-            if key not in known:
+            found = known.get(key, known)
+            if found is known:  # not looked up twice: another thread may clear it
                 item = alone(graph, node, nbytes)
-                known[key] = _pass_terms(rates, graph, item, first, own, host=host)
-            found = known[key]
+                found = known[key] = _pass_terms(rates, graph, item, first, own, host=host)
         except failures(TypeError):  # an attribute without a hash
             item = alone(graph, node, nbytes)
             found = _pass_terms(rates, graph, item, first, own, host=host)
@@ -363,9 +363,9 @@ def _handed_seconds(rates: Rates, kind: str, inputs: int) -> float:
     """Return what handing a group so many inputs takes beyond those of the class that its first
     pass is of: of one operand a call was measured, too. More are never handed over sooner: where
     that call took longer than one of two operands, a moment did."""
-    if "handed" not in rates.nodes:  # searched once
-        rates.nodes["handed"] = max(-rates.unit("call.negative", "float64"), 0.0)
-    each: float = rates.nodes["handed"]
+    each: float | None = rates.nodes.get("handed")
+    if each is None:  # searched once
+        each = rates.nodes["handed"] = max(-rates.unit("call.negative", "float64"), 0.0)
     return each * (inputs - _GIVEN.get(kind, 1))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
@@ -147,10 +147,13 @@ def _regions(
         return by_rows(graph, uses, regions, generated, cut, runs) if generated else regions
 
     if recompute:
-        merged = partial(in_rows, copied(regions))
-        regions = recomputing(graph, uses, regions, recompute, estimate, merged)
-    if generated:
+        merged = cache(partial(in_rows, copied(regions)))
+        apart = regions
+        regions = recomputing(graph, uses, apart, recompute, estimate, merged)
+        regions = merged() if regions is apart else in_rows(regions)
+    elif generated:
         regions = in_rows(regions)
+    if generated:
         regions = nested_regions(graph, uses, regions, cut)
         regions = row_column_regions(graph, uses, regions, cut)
     return regions

@@ -110,6 +110,10 @@ class _Clusters:
                     self.link(maker[reader], maker[write])
         self.members = members
         self.home: dict[int, _Cluster] = {}
+        self.rank = self.ranked()
+        # By rank, the least that what comes after may have: a part of a cluster leads back to what
+        # comes after its others. It never falls from one rank to the next.
+        self.lowest = list(range(len(self.rank)))
         # what a region reads of others, and what others need of it
         self.borders: dict[int, tuple[set[int], set[int]]] = {}
 
@@ -149,7 +153,7 @@ class _Clusters:
                 self.take(cluster, candidate)
                 ready = sorted({*ready, *self.near(other, shape)})
         if len(cluster.parts) > 1 and runs(self.made(cluster)):
-            self.home.update(dict.fromkeys(cluster.parts, cluster))
+            self.settle(cluster)
 
     def take(self, cluster: _Cluster, region: Region) -> None:
         """Make a region's members a cluster's."""
@@ -313,6 +317,8 @@ class _Clusters:
 
     def reaches(self, start: Collection[int], end: Collection[int], together: set[int]) -> bool:
         """Tell whether a path goes from start to end over something else."""
+        rank, lowest = self.rank, self.lowest
+        last = max([rank[index] for index in end])
         ready = [n for s in start for n in self.after[s] if n not in together]
         seen: set[int] = set()
         while ready:
@@ -321,6 +327,8 @@ class _Clusters:
                 return True
             if index not in seen:
                 seen.add(index)
+                if lowest[rank[index]] > last:
+                    continue  # all that comes after it comes after the end, too
                 if len(seen) > KERNEL_NODES:
                     return True  # it may: who joins is not worth a walk over a large graph
                 ready += [n for n in self.after[index] if n not in start]
@@ -328,6 +336,29 @@ class _Clusters:
                 if whole is not None:  # what is one waits for all that any of its parts waits for
                     ready += [n for p in whole.parts for n in self.after[p] if n not in start]
         return False
+
+    def ranked(self) -> list[int]:
+        """Return the place of each in an order in which they can run."""
+        waiting = [len(before) for before in self.before]
+        ready = [index for index, count in enumerate(waiting) if not count]
+        rank = [0] * len(waiting)
+        for place, index in enumerate(ready):  # which grows meanwhile
+            rank[index] = place
+            for follower in self.after[index]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    ready.append(follower)
+        return rank
+
+    def settle(self, cluster: _Cluster) -> None:
+        """Have a cluster's parts be one: who comes to one of them goes on from all."""
+        self.home.update(dict.fromkeys(cluster.parts, cluster))
+        places = [self.rank[part] for part in cluster.parts]
+        first, lowest = min(places), self.lowest
+        for place in range(first, len(lowest)):
+            if lowest[place] > max(places):
+                break
+            lowest[place] = min(lowest[place], lowest[first])
 
     def merged(self) -> list[Region] | None:
         """Return the regions with the clusters made one; None if there are none."""

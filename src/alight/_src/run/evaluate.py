@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -438,14 +438,19 @@ class Prepared(NamedTuple):
     described: tuple[Leaf, ...]
 
 
-def prepare(roots: Sequence[Value], read: bool = True) -> Prepared:
+def prepare(roots: Sequence[Value], read: bool = True, behind: bool = False) -> Prepared:
     """Return what a request for these pending values would run; ``replay`` runs it on other
-    leaves. ``read``: the host reads what comes of it."""
+    leaves. ``read``: the host reads what comes of it. ``behind``: `plans_behind.Behind` is raised
+    where that takes long to plan."""
     with residency.LOCK:
         found = request([*roots], read, _policy().stamp, connected=False)
         assert found is not None, "nothing is pending"
         key, values = found
         graph = _graph_of(key)
+        if behind and key not in _plans:
+            from alight._src.run import plans_behind
+
+            plans_behind.begin(key, len(graph.nodes), partial(_plan, key, (), graph))
         return Prepared(
             graph,
             _plan(key, values, graph),
@@ -478,12 +483,13 @@ def _plan(key: Key, values: Sequence[Value], graph: Graph | None = None) -> Plan
         try:
             plan = plan_of(graph or _graph_of(key), key.leaves, key.read)
         except UnsupportedOnDevice as error:
-            for number in error.nodes[-1:]:
+            for number in error.nodes[-1:] if values else ():
                 note(error, values[number])
             raise
-        if len(_plans) >= _PLANS_KEPT:
-            _forget_oldest()
-        _plans[key] = plan
+        with residency.LOCK:  # which a plan that is made behind does not hold before
+            if len(_plans) >= _PLANS_KEPT:
+                _forget_oldest()
+            _plans[key] = plan
         LOG.count(cache_misses=1)
     else:
         LOG.hit()

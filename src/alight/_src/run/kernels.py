@@ -36,7 +36,10 @@ from alight._src.store import default_store, digest
 from alight.backends.registry import backend_of
 from alight.device import HOST_DEVICE, Device, Reason, Unsupported
 
-__all__ = ["GENERATED", "Maker", "kernel", "missing", "settle", "soon", "written_later"]
+__all__ = [
+    *("GENERATED", "Maker", "is_coming", "kernel", "missing", "planned_later", "settle", "soon"),
+    "written_later",
+]
 
 GENERATED = "generated"
 
@@ -272,6 +275,16 @@ def keep(stored_as: str, key: str, device: str, data: bytes) -> None:
 def written_later(key: str, write: Callable[[], None]) -> None:
     """Have something written for later processes when nothing else is to be made, or at the end."""
     _background.add(f"{key}{_KEEP}", write)
+
+
+def planned_later(name: str, plan: Callable[[], None]) -> None:
+    """Have a plan made when what waits before it is."""
+    _background.add(name, plan)
+
+
+def is_coming(name: str) -> bool:
+    """Tell whether what has this name is still to be made in the background."""
+    return _background.has(name)
 
 
 @cache
