@@ -58,10 +58,10 @@ class Learned:
         kind = self.specializations.get(key)
         if kind is None:
             raced = here.leaves_choice
+            elements = max([array.size for array in described.arrays], default=0)
             least = record_floor() if raced else 0
             small = bool(described.arrays) and all(a.size < least for a in described.arrays)
             if raced and not small and not (here.devices or here.pick != "model"):
-                elements = max([array.size for array in described.arrays], default=0)
                 small = not (self.proof.pure and pays_at_once(elements, self.proof.ops))
             phase = Phase.WAITING if small else Phase.COLD if raced else Phase.FORCED
             sizes = [array.size.bit_length() for array in described.arrays]
@@ -71,10 +71,10 @@ class Learned:
                 key = large
                 kind = self.specializations.get(key)
                 if kind is None:
-                    kind = Specialization(phase, large)
+                    kind = Specialization(phase, large, elements)
                     kind.tries = PROGRAMS  # a program is for exact shapes
             else:
-                kind = Specialization(phase, large)
+                kind = Specialization(phase, large, elements)
             self._keep(key, kind, drop)
         return kind
 
