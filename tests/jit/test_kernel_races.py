@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.adapt.contest import KERNEL_RULES
+from alight._src.adapt.contest import CLEAR, KERNEL_RULES, Contender
 from alight._src.adapt.foreground import SHARE, ForegroundBudget
 from alight._src.jit import guarding
 from alight._src.jit.call_phases import Phase
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.guard_entries import promises
-from alight._src.jit.specialization import Bits, Specialization
+from alight._src.jit.specialization import Bits, KernelRace, Specialization
 from alight._src.plan.plan import Candidate, Estimate
 from alight._src.run import kernels
 from preferring import be_generated
@@ -85,3 +85,18 @@ def test_a_race_that_promises_nothing_is_earned_by_the_calls(
     least = KERNEL_RULES.laps * 0.4 / SHARE
     assert begun[0] >= least if not promising else begun[0] < least / 10
     assert not shadows  # calls that NumPy has all the same are its laps
+
+
+def test_laps_of_kernels_that_are_behind_are_earned() -> None:
+    nobody: Any = object()
+    race = KernelRace(nobody, None, None)
+    race.contest.lap(Contender.NUMPY, 1.0)
+    assert race.lost_seconds() == 0.0  # the first one nobody knows of
+    race.contest.lap(Contender.KERNELS, 2.0)
+    assert race.lost_seconds() == 2 * 2.0  # with the next one
+    race.contest.lap(Contender.KERNELS, 1.5)
+    assert race.lost_seconds() == 3 * 1.5
+    race.contest.lap(Contender.KERNELS, CLEAR)
+    assert race.lost_seconds() == 0.0  # not clearly behind
+    race.against_plan(0.5)
+    assert race.lost_seconds() == 4 * CLEAR

@@ -122,6 +122,8 @@ class GuardCache(CallGuard):
         if contest.turn() is Contender.NUMPY and kind.bits is not Bits.OTHER:
             race.numpy_next = True  # one that NumPy answers all the same
             return
+        if race.lost_seconds() > SHARE * kind.spent_seconds:
+            return  # its first laps find how many threads are best: it has them as they are earned
         # One lap a call: all at once, a call would take ten times as long.
         with FOREGROUND.measuring():
             if contest.turn() is Contender.NUMPY:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from alight._src.adapt.contest import KERNEL_RULES, PLAN_RULES, Contender, Contest
+from alight._src.adapt.contest import CLEAR, KERNEL_RULES, PLAN_RULES, Contender, Contest
 from alight._src.adapt.foreground import FOREGROUND, SHARE
 from alight._src.base.at_fork import renewed
 from alight._src.base.formatting import readable_seconds
@@ -86,6 +86,16 @@ class KernelRace:
         if self.numpy_next:
             self.numpy_next = False
             self.contest.lap(_NUMPY, seconds)
+
+    def lost_seconds(self) -> float:
+        """Return what the laps of kernels take that are clearly behind, the next one with them;
+        of others nothing is lost."""
+        contest = self.contest
+        best = contest.best(_KERNELS)
+        leads = min([contest.best(way) for way in contest.seconds])
+        if math.isinf(best) or best <= CLEAR * leads:
+            return 0.0
+        return best * (len(contest.seconds[_KERNELS]) + 1)
 
     def left(self, program: HostProgram) -> bool:
         """Tell whether another race is to begin: as many calls of other programs as a kind of call
