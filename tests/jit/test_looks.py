@@ -76,6 +76,25 @@ def test_a_process_that_ran_for_long_pays_for_no_loop_over_few_elements(
     assert first(1e-2, least // 2) == 40  # 20 ms, of which 1 / SHARE as much is 40 calls
 
 
+def test_how_large_an_argument_is_says_nothing_of_its_parts() -> None:
+    def whole(x: Any) -> Any:
+        for _ in range(3):
+            x = x * 2
+        return x
+
+    def parts(x: Any) -> Any:
+        for i in range(3):
+            x[i] = x[i] * 2
+        return x
+
+    x = np.ones(300_000)
+    for body, elements in ((whole, x.size), (parts, 0)):
+        jitted: Any = alight.jit(body)
+        jitted(x)
+        (kind,) = jitted._specializations.values()
+        assert kind.elements == elements
+
+
 def test_calls_that_are_earning_a_look_are_the_guards_until_they_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -67,14 +67,15 @@ class Learned:
             sizes = [array.size.bit_length() for array in described.arrays]
             sizes += [number.bit_length() for number in described.integers]
             large = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
+            whole = 0 if self.proof.parts else elements
             if len(self.specializations) >= EXACT_KINDS:
                 key = large
                 kind = self.specializations.get(key)
                 if kind is None:
-                    kind = Specialization(phase, large, elements)
+                    kind = Specialization(phase, large, whole)
                     kind.tries = PROGRAMS  # a program is for exact shapes
             else:
-                kind = Specialization(phase, large, elements)
+                kind = Specialization(phase, large, whole)
             self._keep(key, kind, drop)
         return kind
 

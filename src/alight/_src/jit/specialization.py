@@ -150,7 +150,7 @@ class Specialization:
     def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None, elements: int = 0) -> None:
         self.phase = phase
         self.sizes = sizes  # how large its arguments are, in powers of two
-        self.elements = elements  # of the largest of them
+        self.elements = elements  # of the largest of them, where operations are on the whole of it
         self.bits = Bits.SAME
         self.contest = Contest((_NUMPY, _PLAN), PLAN_RULES)
         self.spent_seconds = 0.0  # all that went into calls of this kind
