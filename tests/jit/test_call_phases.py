@@ -264,7 +264,7 @@ def test_phases_of_real_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         shown.append(1.0)
         return v * 2.0 + 1.0
 
-    y = np.linspace(0.0, 1.0, 100_000)
+    y = np.linspace(0.0, 1.0, 400_000)  # an op on so many takes longer than to trace it
     jitted = alight.jit(impure)
     met = set()
     for _ in range(8):

@@ -204,7 +204,8 @@ class Dispatching(GuardCache):
             and len(kind.numpy_seconds) > 1
             and (way is not Way.TURNS or kind.puts_off())
         ):
-            self.answer_with_numpy(missed, kind.asks_in() if way is Way.NUMPY else 0.0)
+            waits = way is Way.NUMPY or kind.phase is Phase.WAITING
+            self.answer_with_numpy(missed, kind.asks_in() if waits else 0.0)
         return result
 
     def _launch_ours(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:

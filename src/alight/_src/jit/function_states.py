@@ -58,23 +58,24 @@ class Learned:
         kind = self.specializations.get(key)
         if kind is None:
             raced = here.leaves_choice
+            elements = max([array.size for array in described.arrays], default=0)
             least = record_floor() if raced else 0
             small = bool(described.arrays) and all(a.size < least for a in described.arrays)
             if raced and not small and not (here.devices or here.pick != "model"):
-                elements = max([array.size for array in described.arrays], default=0)
                 small = not (self.proof.pure and pays_at_once(elements, self.proof.ops))
             phase = Phase.WAITING if small else Phase.COLD if raced else Phase.FORCED
             sizes = [array.size.bit_length() for array in described.arrays]
             sizes += [number.bit_length() for number in described.integers]
             large = (tuple(sizes), tuple([a.dtype for a in described.arrays]), stamp)
+            whole = 0 if self.proof.parts else elements
             if len(self.specializations) >= EXACT_KINDS:
                 key = large
                 kind = self.specializations.get(key)
                 if kind is None:
-                    kind = Specialization(phase, large)
+                    kind = Specialization(phase, large, whole)
                     kind.tries = PROGRAMS  # a program is for exact shapes
             else:
-                kind = Specialization(phase, large)
+                kind = Specialization(phase, large, whole)
             self._keep(key, kind, drop)
         return kind
 

@@ -36,6 +36,7 @@ __all__ = [
     "generated",
     "kernel_entry",
     "measured",
+    "promises",
     "watch_entry",
 ]
 
@@ -179,6 +180,18 @@ def kernel_entry(
         watched=sum([WATCHED[category] for category in launchable.told]),
         already_shown=launchable.already_shown,
     )
+
+
+def promises(launchable: Launchable, seconds: float) -> bool:
+    """Tell whether a program's kernels are to be expected to take less than so long; where nothing
+    was measured to predict it by, whether none of them does what a library has code for."""
+    made = [s.decision.candidates for s in launchable.steps if s.implementation == "generated"]
+    own = [c.estimate for candidates in made for c in candidates if c.implementation == "generated"]
+    found = [estimate for estimate in own if estimate is not None]
+    if len(found) == len(made):
+        # A guard's launch is no plan's.
+        return sum([e.seconds - e.terms.get("launch", 0.0) for e in found]) < seconds
+    return not any([c.implementation == "library" for candidates in made for c in candidates])
 
 
 def measured(launchable: Launchable, numpy_seconds: float, seconds: float) -> list[Decision]:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from alight._core import POLICY
 from alight._core.guard import CallGuard, Entry
 from alight._src.adapt.contest import KERNEL_RULES, Contender
-from alight._src.adapt.foreground import FOREGROUND
+from alight._src.adapt.foreground import FOREGROUND, SHARE
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
@@ -27,10 +27,11 @@ from alight._src.jit.guard_entries import (
     generated,
     kernel_entry,
     measured,
+    promises,
     watch_entry,
 )
 from alight._src.jit.host_program import HostProgram, Launchable
-from alight._src.jit.specialization import KernelRace, Specialization
+from alight._src.jit.specialization import Bits, KernelRace, Specialization
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run.plans_behind import Behind
@@ -105,10 +106,13 @@ class GuardCache(CallGuard):
         numpy_seconds = kind.numpy_seconds[0] if kind.numpy_seconds else kind.last_seconds
         race, under = kind.race, POLICY.get()
         if race is None or race.left(program):
-            racing = 2 * KERNEL_RULES.laps * (plan_seconds or numpy_seconds)
-            # Either it stays within what measuring may take, or the calls have by now taken as
-            # long.
-            if not FOREGROUND.allows(racing) and kind.spent_seconds < racing:
+            racing = KERNEL_RULES.laps * (plan_seconds or numpy_seconds)
+            # What promises to pay stays within what measuring may take, or the calls have by now
+            # taken twice as long; all else within the share of what these calls took.
+            if not promises(launchable, plan_seconds or numpy_seconds):
+                if racing > SHARE * kind.spent_seconds:
+                    return
+            elif not FOREGROUND.allows(racing) and kind.spent_seconds < 2 * racing:
                 return
             entry = self._entry_of(missed, program, launchable)
             if entry is None:
@@ -119,6 +123,11 @@ class GuardCache(CallGuard):
         if plan_seconds is not None:
             race.against_plan(plan_seconds)
         contest = race.contest
+        if contest.turn() is Contender.NUMPY and kind.bits is not Bits.OTHER:
+            race.numpy_next = True  # one that NumPy answers all the same
+            return
+        if race.lost_seconds() > SHARE * kind.spent_seconds:
+            return  # its first laps find how many threads are best: it has them as they are earned
         # One lap a call: all at once, a call would take ten times as long.
         with FOREGROUND.measuring():
             if contest.turn() is Contender.NUMPY:

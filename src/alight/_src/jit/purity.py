@@ -66,13 +66,15 @@ class Proof:
     """Whether a function is pure; if not, ``reason`` says why. ``ops``: how many operations on
     arrays a call is at most (infinity: what it calls was not looked into); None where code may run
     many times. ``straight``: the same code runs at every call, and elements do not say how much it
-    does."""
+    does. ``parts``: it takes parts of arrays, whose sizes say little of what its operations are
+    on."""
 
     pure: bool
     reason: str = ""
     ops: float | None = None
     lookups: tuple[Lookup, ...] = field(default=(), repr=False)
     straight: bool = False
+    parts: bool = False
 
     @property
     def declared(self) -> bool:
@@ -117,6 +119,7 @@ _LOOPS = _names(
     "POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE "
     "POP_JUMP_BACKWARD_IF_TRUE"
 )
+_OF_PARTS = _names("BINARY_SLICE BINARY_SUBSCR STORE_SLICE STORE_SUBSCR")
 _INTRINSICS = frozenset(("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_UNARY_POSITIVE"))
 
 # Attributes of what such a function can hold: arrays, NumPy scalars, tuples, lists, dicts, text.
@@ -187,16 +190,17 @@ def prove(function: FunctionType) -> Proof:
     """Return whether the function, with all it calls, does nothing but compute its result from
     its arguments."""
     work = _Proving()
+    parts = any([step.opname in _OF_PARTS for step in instructions(function.__code__)])
     try:
         work.function(function)
     except _NotProven as reason:
         # What was looked at: another object there may be one that can be proven.
-        return Proof(False, str(reason), lookups=work.looked_up())
+        return Proof(False, str(reason), lookups=work.looked_up(), parts=parts)
     for code in work.codes:
         if code.co_filename.startswith(installed()):
             _computing[id(code)] = code
     straight = not (work.loops or work.branches or work.lengths)
-    return Proof(True, "", None if work.loops else work.ops, work.looked_up(), straight)
+    return Proof(True, "", None if work.loops else work.ops, work.looked_up(), straight, parts)
 
 
 def declare_pure(function: FunctionType) -> Proof:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from alight._src.adapt.contest import KERNEL_RULES, PLAN_RULES, Contender, Contest
+from alight._src.adapt.contest import CLEAR, KERNEL_RULES, PLAN_RULES, Contender, Contest
 from alight._src.adapt.foreground import FOREGROUND, SHARE
 from alight._src.base.at_fork import renewed
 from alight._src.base.formatting import readable_seconds
@@ -65,13 +65,14 @@ class KernelRace:
     """The contest of a program's kernels that goes on, one lap a call, and the entry that launches
     them, which was made for one policy."""
 
-    __slots__ = ("_passed", "contest", "entry", "program", "under")
+    __slots__ = ("_passed", "contest", "entry", "numpy_next", "program", "under")
 
     def __init__(self, program: HostProgram, under: Any, entry: Any) -> None:
         self.program = program
         self.entry = entry
         self.under = under
         self.contest = Contest((_NUMPY, _KERNELS), KERNEL_RULES)
+        self.numpy_next = False  # this call, where NumPy has it, is a lap of NumPy's
         self._passed = 0
 
     def against_plan(self, seconds: float) -> None:
@@ -81,9 +82,26 @@ class KernelRace:
         self.contest.seconds[_KERNELS] = raced
         self.contest.settle(_PLAN, seconds)
 
+    def numpy_took(self, seconds: float) -> None:
+        """Note what a call took that NumPy had, where that is a lap."""
+        if self.numpy_next:
+            self.numpy_next = False
+            self.contest.lap(_NUMPY, seconds)
+
+    def lost_seconds(self) -> float:
+        """Return what the laps of kernels take that are clearly behind, the next one with them;
+        of others nothing is lost."""
+        contest = self.contest
+        best = contest.best(_KERNELS)
+        leads = min([contest.best(way) for way in contest.seconds])
+        if math.isinf(best) or best <= CLEAR * leads:
+            return 0.0
+        return best * (len(contest.seconds[_KERNELS]) + 1)
+
     def left(self, program: HostProgram) -> bool:
         """Tell whether another race is to begin: as many calls of other programs as a kind of call
         keeps have passed since the last lap."""
+        self.numpy_next = False
         self._passed = 0 if program is self.program else self._passed + 1
         return self._passed > PROGRAMS
 
@@ -127,14 +145,15 @@ class Specialization:
     """One kind of call of one function: its phase, how long each way took, and its programs."""
 
     __slots__ = (
-        "_judged_seconds", "_price_seconds", "_verdict", "_verdicts", "behind", "bits", "contest",
-        "last_seconds", "phase", "programs", "race", "room_seconds", "sizes", "spent_seconds",
-        "trial_seconds", "tries", "unopened",
+        "_earning_seconds", "_judged_seconds", "_price_seconds", "_verdict", "_verdicts", "behind",
+        "bits", "contest", "elements", "last_seconds", "phase", "programs", "race", "room_seconds",
+        "sizes", "spent_seconds", "trial_seconds", "tries", "unopened",
     )  # fmt: skip
 
-    def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None) -> None:
+    def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None, elements: int = 0) -> None:
         self.phase = phase
         self.sizes = sizes  # how large its arguments are, in powers of two
+        self.elements = elements  # of the largest of them, where operations are on the whole of it
         self.bits = Bits.SAME
         self.contest = Contest((_NUMPY, _PLAN), PLAN_RULES)
         self.spent_seconds = 0.0  # all that went into calls of this kind
@@ -145,6 +164,7 @@ class Specialization:
         # takes to look again.
         self._verdict: Phase | None = None
         self._verdicts = 0
+        self._earning_seconds = 0.0  # for which its calls have to go on until a look is paid for
         self._judged_seconds = 0.0
         self._price_seconds = math.inf
         self.unopened: tuple[UnopenedDevices, ...] = ()  # devices that its plans do without
@@ -189,9 +209,7 @@ class Specialization:
                 return way
             if way is Way.NUMPY_FOR_NOW:
                 if phase is Phase.WAITING and not self.waits(ops):
-                    self.room_seconds = GRACE_SECONDS + FOREGROUND.loading_seconds
-                    if ops is not None and math.isfinite(ops):  # it ends, and was paid for
-                        self.room_seconds += _look_seconds(ops)
+                    self.room_seconds = self._room_seconds(ops)
                     again = self.may_take() >= 2 * self.trial_seconds
                     self.came(Event.PAYS if again else Event.GIVEN_UP)
                 elif phase is Phase.NUMPY_LEADS and program is None and self.race is None:
@@ -215,15 +233,33 @@ class Specialization:
         if len(self.numpy_seconds) < PLAN_RULES.least_laps:
             return True
         numpy_seconds = self.numpy_seconds[0]
-        count = min(math.inf if ops is None else ops, numpy_seconds / _NUMPY_SECONDS)
-        endless = ops is None or math.isinf(ops)
-        price = _look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS) if endless else count)
+        count = numpy_seconds / _NUMPY_SECONDS
+        if ops is None or math.isinf(ops):
+            many = TRACE_SECONDS * count > GRACE_SECONDS
+            if many and self.elements * _ELEMENT_SECONDS < TRACE_SECONDS:
+                # Nobody knows how many ops there are, each of which NumPy does in less time than
+                # it takes to trace it: what a body may take until it is given up will be lost.
+                # These calls earn that themselves, however long the process has run.
+                lost_seconds = self._room_seconds(ops) + numpy_seconds
+                self._earning_seconds = lost_seconds / SHARE - self.spent_seconds
+                return self._earning_seconds > 0.0
+            price = _look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS))
+            return not FOREGROUND.allows(price, self.spent_seconds)
+        count = min(ops, count)
+        price = _look_seconds(count)
         if FOREGROUND.allows(price, self.spent_seconds):
             return False
         # Where a good part of NumPy's time can be had, waiting on costs as much as looking once
         # NumPy has taken as long.
-        pays = not endless and numpy_seconds >= _ELEMENTS_SECONDS * count
+        pays = numpy_seconds >= _ELEMENTS_SECONDS * count
         return not (pays and self.spent_seconds >= price and FOREGROUND.grants(price))
+
+    def _room_seconds(self, ops: float | None) -> float:
+        """Return what a run of the body on Arrays may take beside NumPy's time."""
+        room = GRACE_SECONDS + FOREGROUND.loading_seconds
+        if ops is not None and math.isfinite(ops):  # it ends, and was paid for
+            room += _look_seconds(ops)
+        return room
 
     # -- verdicts ---------------------------------------------------------------------------------
     def _judged(self) -> None:
@@ -248,6 +284,8 @@ class Specialization:
 
     def asks_in(self) -> float:
         """Return for how long these calls may run until somebody should see what they take."""
+        if self.phase is Phase.WAITING:
+            return self._earning_seconds
         return min(self.lasts(), self._price_seconds / SHARE)
 
     def has_run(self, seconds: float) -> None:
@@ -375,6 +413,8 @@ class Specialization:
         """Note runs of NumPy's way, by the mean of their seconds."""
         self.spent_seconds += seconds * runs
         self.contest.lap(_NUMPY, seconds)
+        if self.race is not None:
+            self.race.numpy_took(seconds)
 
     def judge(self) -> None:
         """Take the faster way once that is clear; NumPy's where it is not."""
