@@ -17,7 +17,7 @@ from typing import Any
 
 import alight
 
-from .statements import FIRST, NAMES, Body, body, in_functions, in_one_function, in_order
+from .statements import FIRST, IMPORT, NAMES, Body, body, in_functions, in_one_function, in_order
 
 __all__ = ["DOORS", "MODES", "Difference", "differences", "logs_of_numpy"]
 
@@ -31,7 +31,7 @@ MODES: dict[str, dict[str, str]] = {
     },
 }  # fmt: skip
 DRIVER = Path(__file__).with_name("script_driver.py")
-_NUMPY, _JIT = "import numpy as np  # noqa: F401\n", "from alight import jit\n"
+_JIT = "from alight import jit\n"
 _BATCH = 40  # programs to a process, which takes half a second to start
 _SECONDS = 600  # of a batch, many times what the slowest takes
 _DIED = "the process died"
@@ -54,7 +54,7 @@ class Door:
 
     text: Callable[[Body], str]
     command: tuple[str, ...] = ()
-    imports: str = _NUMPY
+    imports: str = IMPORT
     leaves_out: tuple[str, ...] = ()
 
 
@@ -120,7 +120,7 @@ class _Runs:
         texts = [self._door.text(lines) for lines in bodies]
         plain = [t.replace(_JIT, "def jit(function):\n    return function\n\n\n") for t in texts]
         wanted = self.logs(plain, (), {})
-        ours = [t.replace(_NUMPY, self._door.imports) for t in texts]
+        ours = [t.replace(IMPORT, self._door.imports) for t in texts]
         got = self.logs(ours, self._door.command, self._settings)
         return [_difference(a, b) for a, b in zip(wanted, got, strict=True)]
 

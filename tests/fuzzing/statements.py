@@ -12,7 +12,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-__all__ = ["NAMES", "PREAMBLE", "Body", "body", "in_functions", "in_one_function", "in_order"]
+__all__ = [
+    "IMPORT",
+    "NAMES",
+    "PREAMBLE",
+    "Body",
+    "body",
+    "in_functions",
+    "in_one_function",
+    "in_order",
+]
 
 Body = list[str]
 PREAMBLE = Path(__file__).with_name("preamble.py").read_text(encoding="utf-8")
@@ -272,8 +281,9 @@ def body(seed: int, statements: int = STATEMENTS) -> Body:
 
 
 _TRIED = "try:\n    {}\nexcept Exception as error:\n    LOG.append(type(error).__name__)\n"
-_IMPORT = "import numpy as np  # noqa: F401\n"
-_IMPORTS = _IMPORT + "from alight import jit\n"
+IMPORT = "import numpy as np\n"  # the line of the preamble that doors put theirs in place of
+assert IMPORT in PREAMBLE
+_IMPORTS = IMPORT + "from alight import jit\n"
 _ALL = f"say(*[{', '.join(NAMES)}]); say(L); say([D[key] for key in sorted(D)])"
 
 
@@ -287,7 +297,7 @@ def in_functions(lines: Body) -> str:
     own = re.sub(r"^( *)def (?!pieces|__init__)", r"\1@jit\n\1def ", in_order(lines), flags=re.M)
     own = re.sub(r"( *)@property\n *@jit", r"\1@property", own)
     own = own.replace("@jit\ndef shown", "def shown").replace("@jit\ndef say", "def say")
-    return own.replace(_IMPORT, _IMPORTS)
+    return own.replace(IMPORT, _IMPORTS)
 
 
 def in_one_function(lines: Body) -> str:
@@ -296,7 +306,7 @@ def in_one_function(lines: Body) -> str:
     first, rest = lines[:FIRST], lines[FIRST:]
     inner = "".join(_TRIED.format(line) for line in rest).replace("\n", "\n    ").rstrip()
     parts = (
-        PREAMBLE.replace(_IMPORT, _IMPORTS),
+        PREAMBLE.replace(IMPORT, _IMPORTS),
         *(f"{line}\n" for line in first),
         "box = Box(); box.q = [v0, {'a': v1[1:]}]\n",
         f"@jit\ndef main({', '.join(NAMES)}, box):\n    global G\n",

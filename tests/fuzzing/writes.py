@@ -65,7 +65,7 @@ def into_out(pool: Pool) -> None:
     if not isinstance(first.plain, np.ndarray) or not target.plain.ndim:
         return
     ufunc = r.choice((np.add, np.subtract, np.multiply, np.copysign, np.greater))
-    if ufunc is np.copysign and not (second.plain == second.plain).all():
+    if ufunc is np.copysign and not np.all(second.plain == second.plain):
         return  # the sign of a NaN is not promised
     casting = r.choice(("same_kind", "same_kind", "unsafe"))
     with np.errstate(all="ignore"):
