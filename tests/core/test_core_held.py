@@ -48,6 +48,8 @@ def collecting() -> Iterator[Callable[[Callable[[], None], int], None]]:
         called[:] = [call]
         gc.set_threshold(objects)
 
+    gc.collect()
+    gc.freeze()  # what other tests left is not looked through before each turn
     gc.callbacks.append(meanwhile)
     yield begin
     gc.set_threshold(*before)

@@ -134,8 +134,8 @@ def test_a_script_that_says_something_else_is_noticed(monkeypatch: pytest.Monkey
     real = scripts.DOORS["lazy"]
     wrong = "def float(x, real=float):\n    return real(x) + 1\n"
     monkeypatch.setitem(scripts.DOORS, "lazy", replace(real, imports=real.imports + wrong))
-    asked = [any("say(float(" in s for s in statements.body(seed)) for seed in range(1, 17)]
-    assert sum(asked) > 1, "in some the statement before it raises"
-    found, *_ = scripts.differences("lazy", "numpy", 1, len(asked))
+    asked = [n for n in range(1, 99) if any("say(float(" in s for s in statements.body(n))]
+    # In some, what it asks for raises.
+    found = next(f for n in asked for f in scripts.differences("lazy", "numpy", n, 1))
     assert any("float(" in statement for statement in found.statements)
     assert len(found.statements) <= statements.FIRST + 3

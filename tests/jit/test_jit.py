@@ -2122,7 +2122,7 @@ def test_a_run_in_which_numpy_stood_in_says_nothing_of_ours(
 def test_an_explanation_says_which_way_calls_take_and_why() -> None:
     jitted = alight.jit(chain)
     a, b = np.arange(2.0), np.ones(2)
-    for _ in range(3 * CALLS):
+    for _ in range(CALLS):
         told = alight.explain(jitted, a, b)
         (row,) = told.to_dict()["calls"]
         assert row["name"] == "jit chain" and row["call_site"].startswith(f"{__file__}:")
