@@ -79,7 +79,8 @@ class _Lock:
 
     def release(self) -> None:
         held = self._by.held()
-        del held[len(held) - 1 - held[::-1].index(self._name)]
+        if self._name in held:  # else it was taken before this stood in its place
+            del held[len(held) - 1 - held[::-1].index(self._name)]
         self._lock.release()
 
     def __enter__(self) -> bool:
