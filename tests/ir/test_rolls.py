@@ -11,6 +11,7 @@ import pytest
 import alight
 from alight._core import threads as core
 from alight._src.codegen.common.gaps import unsupported
+from alight._src.codegen.common.loops import Schedule, nest
 from alight._src.codegen.llvm import object_code
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
@@ -89,6 +90,9 @@ def test_parts_know_where_they_are() -> None:
             ((3, 70_001), MOVES[3]),
             ((70_001,), ((1, 0), (-2, 0))),
             ((40, 30, 50), ((1, 0), (-1, 1), (2, 2))),
+            ((4001, 40), MOVES[2]),
+            ((9000, 3), MOVES[3]),
+            ((120, 127), ((7, 1), (-3, 1))),
         ):
             x = values_for(np.dtype("f8"), shape, 1)
             group = rolled(x, *moves)
@@ -103,6 +107,45 @@ def test_parts_know_where_they_are() -> None:
     finally:
         core.set_threads(1)
         core.set_costs(core.JOIN_SECONDS, core.WAKE_SECONDS)
+
+
+def beside(x: Array, row: Array, by: int) -> Group:
+    """Return the group of a square root of x, rolled along its rows, times a vector of a row."""
+    layout = make_layout(x.dtype, x.shape)
+    nodes = (
+        Node(OPS["roll"], (0,), (("shift", by), ("axis", -1)), layout),
+        Node(OPS["sqrt"], (2,), (), layout),
+        Node(OPS["exp"], (3,), (), layout),
+        Node(OPS["roll"], (0,), (("shift", (1, -by)), ("axis", (0, -1))), layout),
+        Node(OPS["maximum"], (4, 5), (), layout),
+        Node(OPS["multiply"], (6, 1), (), layout),
+    )
+    return Group(GroupKind.LOOP, Graph((layout_of(x), layout_of(row)), nodes, (7,)), x.shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"), [("f4", 512), ("f8", 512), ("f4", 256), ("f8", 256), ("i4", 256), ("f8", 128)]
+)
+def test_short_rows_run_together(name: str, bits: int) -> None:
+    """Also where the last vector is a part of one, and beside a vector that all rows share; vectors
+    narrower than 256 bits go row by row."""
+    for length in (1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 100, 127, 128):
+        for rows in (1, 2, 3, 11, 70):
+            x = np.abs(values_for(np.dtype(name), (rows, length), length))
+            row = values_for(np.dtype(name), (length,), rows)
+            for by in (1, -3, 7):
+                moves = ((by, 1), ((1, -by), (0, 1)), (2, 0))
+                group = rolled(x, *moves)
+                short = rows > 1 and 1 < length < 128
+                assert nest(group, unroll=True).flat == short, (length, rows, by)
+                (actual,) = run(group, [x], Schedule(bits))
+                np.testing.assert_array_equal(actual, expected(x, *moves))
+                if name == "f8":
+                    x = np.minimum(x, 9)
+                    both = np.roll(x, by, 1), np.roll(x, (1, -by), (0, 1))
+                    (actual,) = run(beside(x, row, by), [x, row], Schedule(bits))
+                    wanted = np.maximum(np.exp(np.sqrt(both[0])), both[1]) * row
+                    np.testing.assert_allclose(actual, wanted, rtol=1e-14)
 
 
 def operations(program: Callable[[Any, Any], Any], x: Array) -> list[str]:

@@ -3,7 +3,8 @@
 In what is compiled each roll is an input of its own, over the memory of what it rolls: its places
 are those of the loop less the shift, with the length of the axis added where that is below 0. An
 outer axis moves such an operand at every index; along the innermost a run ends wherever one of them
-comes round, so that the loop over its elements is that of any other group.
+comes round, so that the loop over its elements is that of any other group. Short rows are flat:
+they are one run, each vector of which is made of what has come round and what has not (``turned``).
 
 Behind the dims of the nest stand, in this order: the axis that is cut for threads (or -1), its
 length, a zero, and the first index of this part along it.
@@ -13,14 +14,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from alight._src.base.records import replace
+from alight._src.codegen.llvm.turned import Turn, inverse
 from alight._src.codegen.llvm.vector_loops import Strips, least
 from alight._src.ir.group import Group
 
 if TYPE_CHECKING:
     from alight._src.codegen.common.loops import Nest, Schedule
     from alight._src.codegen.llvm.expressions import Module
+    from alight._src.codegen.llvm.simd import Operand
 
 AXIS, LENGTH, _, FIRST = range(4)
+# Machines with vectors this wide have masked loads of 32 and 64 bits (AVX).
+_MASKED_BITS = 256
 
 
 def rolled_kernel(
@@ -56,12 +62,18 @@ class _Rolled(Strips):
             rest = code.emit(f"srem i64 {by}, {whole}")
             rest = code.emit(f"add i64 {rest}, {whole}")
             self.shifts[operand, axis] = code.emit(f"srem i64 {rest}, {whole}")
+        self.turned_rows = self.shape.flat and self.vector_bits >= _MASKED_BITS
+        if self.turned_rows:
+            self.inverse = inverse(code, self.wholes[self.last])
         self.along(0)
 
     def along(self, axis: int) -> None:
         """Write the loops over an axis and those inside."""
         if axis == self.last:
             self.innermost()
+            return
+        if axis == self.last - 1 and self.turned_rows:
+            self.flat()
             return
         code, frame = self.code, self.frame
         with code.loop(frame.dims[axis]) as index:
@@ -84,25 +96,43 @@ class _Rolled(Strips):
                 pointers[operand] = code.offset(pointers[operand], far)
         return pointers
 
+    def moved(self, axis: int, start: str) -> str:
+        """Move on along an axis, and return how much of it is left before an operand comes
+        round."""
+        left = self.code.emit(f"sub i64 {self.until(axis, start)}, {start}")
+        self.frame.pointers = self.turned(axis, start)
+        return left
+
+    def until(self, axis: int, start: str) -> str:
+        """Return where, behind an index, the first operand comes round the end of an axis."""
+        code, length = self.code, self.frame.dims[axis]
+        stop = length
+        for (_, other), shift in self.shifts.items():
+            if other == axis:
+                end = code.emit(f"sub i64 {shift}, {self.begins[axis]}")
+                ahead = code.emit(f"icmp sgt i64 {end}, {start}")
+                stop = least(code, stop, code.emit(f"select i1 {ahead}, i64 {end}, i64 {length}"))
+        return stop
+
+    def operands(self) -> list[Operand]:
+        """Return the operands where they are now, those of flat rows with their turns."""
+        found, last = super().operands(), self.last
+        if self.turned_rows:
+            for (operand, axis), shift in self.shifts.items():
+                if axis == last:
+                    turn = Turn(shift, self.wholes[last], self.begins[last], self.inverse)
+                    found[operand] = replace(found[operand], motion="t", turn=turn)
+        return found
+
     def innermost(self) -> None:
         """Write the runs along the innermost axis."""
-        code, frame, last = self.code, self.frame, self.last
-        length = frame.dims[last]
-        ends = [
-            code.emit(f"sub i64 {shift}, {self.begins[last]}")
-            for (_, axis), shift in self.shifts.items()
-            if axis == last
-        ]
-        if not ends:
-            self.run(self.operands(), length)
+        frame, last = self.frame, self.last
+        if last not in self.begins:
+            self.run(self.operands(), frame.dims[last])
             return
-        with code.runs(length) as run:
-            stop = length
-            for end in ends:
-                ahead = code.emit(f"icmp sgt i64 {end}, {run.start}")
-                stop = least(code, stop, code.emit(f"select i1 {ahead}, i64 {end}, i64 {length}"))
+        with self.code.runs(frame.dims[last]) as run:
+            run.stop = self.until(last, run.start)
             before = frame.pointers
             frame.pointers = self.turned(last, run.start)
-            self.run(self.operands(), code.emit(f"sub i64 {stop}, {run.start}"))
+            self.run(self.operands(), self.code.emit(f"sub i64 {run.stop}, {run.start}"))
             frame.pointers = before
-            run.stop = stop

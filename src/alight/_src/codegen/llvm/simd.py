@@ -12,8 +12,10 @@ from contextlib import contextmanager
 
 from alight._src.base.records import dataclass, replace
 from alight._src.codegen.llvm.blocks import first_lanes, letter, picks
-from alight._src.codegen.llvm.expressions import Code, Module, memory_type, register_type
+from alight._src.codegen.llvm.expressions import Code, memory_type, register_type
 from alight._src.codegen.llvm.interleaved import put_together, taken_apart
+from alight._src.codegen.llvm.tiles import run_copy_function
+from alight._src.codegen.llvm.turned import Turn, load_turned, turned_lanes
 from alight._src.ir.body import kind_of, part_of, width_of
 from alight._src.ir.graph import Graph, Node
 from alight._src.ir.op_table import trees
@@ -42,14 +44,16 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Operand:
     """Where an operand's first element is, how it moves (see ``loops.Nest``; or w(hole): it is
-    contiguous and has room for whole vectors) and, where the code does not know it, the bytes from
-    one element to the next. All fields of a record are operands of one loop."""
+    contiguous and has room for whole vectors; or t(urned) round the ends of its rows) and, where
+    the code does not know it, the bytes from one element to the next. All fields of a record are
+    operands of one loop."""
 
     dtype: str
     motion: str
     base: str
     step: str = ""
     record: Record | None = None
+    turn: Turn | None = None
 
     def after(self, code: Code, start: str) -> Operand:
         """Return the operand some elements on."""
@@ -59,7 +63,8 @@ class Operand:
         record = self.record
         if record is not None:
             record = replace(record, base=code.offset(record.base, far))
-        return replace(self, base=code.offset(self.base, far), record=record)
+        turn = self.turn and self.turn.after(code, start)
+        return replace(self, base=code.offset(self.base, far), record=record, turn=turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,10 @@ def stage_loop(
         known = dict(fixed)
         moving = {value: move for value, move in reads.items() if move.motion not in "bw"}
         special = any(node.op.special for _, node in stage.nodes)
+        columns: dict[tuple[str, str], str] = {}
+        for move in moving.values():
+            if move.turn is not None:
+                move.round = turned_lanes(code, move.turn, index, lanes, columns)
         known |= _loaded(code, moving, index, rest, full, special)
         known |= {value: move.load(index) for value, move in reads.items() if move.motion == "w"}
         code.known = {}
@@ -226,6 +235,8 @@ class _Move:
         self.motion = operand.motion
         self.base = operand.base
         self.record = operand.record
+        self.turn = operand.turn
+        self.round = ""  # the lanes of this vector that have come round
         self.lanes = lanes = width.lanes
         self.size = width_of(self.dtype) // 8
         self.masked = width.masked and kind_of(self.dtype) != "c"
@@ -241,7 +252,7 @@ class _Move:
             every = self._splat(first, "i64")
         else:
             every = f"splat (i64 {self.step})"
-        if self.motion == "s" or (self.masked and self.motion not in "bcw"):
+        if self.motion == "s" or (self.masked and self.motion not in "bcwt"):
             count = ", ".join(f"i64 {i}" for i in range(lanes))
             self.offsets = code.emit(f"mul <{lanes} x i64> {every}, <{count}>")
 
@@ -272,6 +283,8 @@ class _Move:
             return records[self.record.number][self.record.place]
         if self.motion in "cw":
             return code.load(code.at(self.base, index, dtype), dtype, lanes=lanes)
+        if self.turn is not None:
+            return self._turned(index, self.turn)
         if self.narrow:
             return self._copied(index, str(lanes))
         if kind_of(dtype) == "c":
@@ -363,6 +376,8 @@ class _Move:
     def load_part(self, index: str, rest: str) -> str:
         """Return the last elements, ``rest`` of them, fewer than the lanes."""
         code, dtype, lanes = self.code, self.dtype, self.lanes
+        if self.turn is not None:
+            return self._turned(index, self.turn, self._mask(rest))
         if self.narrow or not self.masked:
             return self._copied(index, rest)
         first = self._address(self.base, index)
@@ -379,10 +394,14 @@ class _Move:
             loaded = self._gathered(self.base, index, own, mask, other)
         return code.truth(loaded, lanes) if dtype == "bool" else loaded
 
+    def _turned(self, index: str, turn: Turn, valid: str = "") -> str:
+        given = turn, index, self.lanes, self.round, valid
+        return load_turned(self.code, self.dtype, self.base, *given)
+
     def _copied(self, index: str, count: str) -> str:
         """Return elements that are put side by side first; past the last the first stands again."""
         code = self.code
-        copy = _copy_function(code.module, self.size)
+        copy = run_copy_function(code.module, self.size)
         given = f"ptr {self._memory()}, i64 {self.size}"
         given += f", ptr {self._address(self.base, index)}, i64 {self.step}"
         code.do(f"call void @{copy}({given}, i64 {count}, i64 {self.lanes})")
@@ -447,7 +466,7 @@ class _Move:
         """Write the first elements of a vector, put side by side first, where they belong."""
         code = self.code
         code.store(value, self._memory(), self.dtype, lanes=self.lanes)
-        copy = _copy_function(code.module, self.size)
+        copy = run_copy_function(code.module, self.size)
         given = f"ptr {self._address(self.base, index)}, i64 {self.step}"
         given += f", ptr {self._memory()}, i64 {self.size}"
         code.do(f"call void @{copy}({given}, i64 {count}, i64 {count})")
@@ -474,25 +493,5 @@ def _step(operand: Operand) -> str:
     """Return the bytes from one element to the next."""
     if operand.motion == "s":
         return operand.step
-    times = {"b": 0, "c": 1, "w": 1, "r": -1}.get(operand.motion)
+    times = {"b": 0, "c": 1, "w": 1, "t": 1, "r": -1}.get(operand.motion)
     return str((int(operand.motion) if times is None else times) * (width_of(operand.dtype) // 8))
-
-
-def _copy_function(module: Module, size: int) -> str:
-    """Return the function ``(ptr target, i64 step, ptr source, i64 step, i64 count, i64 room)``
-    that copies elements of a size and repeats the first one until there is no more room."""
-    name = f"copy{size}"
-    if name not in module.shared:
-        code = Code(module)
-        one = f"i{8 * size}"
-        with code.loop("%room") as j:
-            inside = code.emit(f"icmp slt i64 {j}, %count")
-            k = code.emit(f"select i1 {inside}, i64 {j}, i64 0")
-            source = code.offset("%source", code.emit(f"mul i64 {k}, %given"))
-            value = code.emit(f"load {one}, ptr {source}, align 1")
-            target = code.offset("%target", code.emit(f"mul i64 {j}, %step"))
-            code.do(f"store {one} {value}, ptr {target}, align 1")
-        code.do("ret void")
-        given = "ptr %target, i64 %step, ptr %source, i64 %given, i64 %count, i64 %room"
-        module.share(name, code.function(f"internal void @{name}({given})", "#3"))
-    return name

@@ -38,6 +38,26 @@ def copy_function(module: Module, size: int) -> str:
     return module.share(name, code.function(f"internal void @{name}({given})", "#3"))
 
 
+def run_copy_function(module: Module, size: int) -> str:
+    """Return the function ``(ptr target, i64 step, ptr source, i64 step, i64 count, i64 room)``
+    that copies elements of a size and repeats the first one until there is no more room."""
+    name = f"copy{size}"
+    if name not in module.shared:
+        code = Code(module)
+        one = f"i{8 * size}"
+        with code.loop("%room") as j:
+            inside = code.emit(f"icmp slt i64 {j}, %count")
+            k = code.emit(f"select i1 {inside}, i64 {j}, i64 0")
+            source = code.offset("%source", code.emit(f"mul i64 {k}, %given"))
+            value = code.emit(f"load {one}, ptr {source}, align 1")
+            target = code.offset("%target", code.emit(f"mul i64 {j}, %step"))
+            code.do(f"store {one} {value}, ptr {target}, align 1")
+        code.do("ret void")
+        given = "ptr %target, i64 %step, ptr %source, i64 %given, i64 %count, i64 %room"
+        module.share(name, code.function(f"internal void @{name}({given})", "#3"))
+    return name
+
+
 @contextmanager
 def _some(code: Code, stop: str, start: str = "0", step: int = 1) -> Iterator[str]:
     """Run what is added inside for start, start + step, … below stop, if there are any."""

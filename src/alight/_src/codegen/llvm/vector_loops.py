@@ -46,6 +46,7 @@ class Strips:
         self.shape = shape
         self.code = Code(module)
         self.frame = Frame(self.code, group, shape)
+        self.vector_bits = vector_bits
         self.width = width_of_group(group.graph, schedule, vector_bits)
         layouts = group.graph.operand_layouts
         self.dtypes = [layout.dtype.name for layout in layouts]
