@@ -92,7 +92,7 @@ def test_parts_know_where_they_are() -> None:
             ((40, 30, 50), ((1, 0), (-1, 1), (2, 2))),
             ((4001, 40), MOVES[2]),
             ((9000, 3), MOVES[3]),
-            ((120, 127), ((7, 1), (-3, 1))),
+            ((20, 20, 127), ((7, 2), (-3, (1, 2)))),
         ):
             x = values_for(np.dtype("f8"), shape, 1)
             group = rolled(x, *moves)
