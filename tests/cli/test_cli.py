@@ -37,7 +37,7 @@ def calibrated(folder: Path, *arguments: str) -> Any:
     """Return the profile of a calibration, which exits with 1 where other work disturbed it."""
     done = command(folder, *arguments, "--json")
     (made,) = json.loads(done.stdout)["profiles"]
-    assert done.returncode == int(made["contended"]), done.stderr
+    assert done.returncode == 0, done.stderr
     return made
 
 
@@ -218,7 +218,7 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     assert printed(tmp_path, "cache", "size") == f"{total} bytes\n"
     assert printed(tmp_path, "cache", "path") == f"{tmp_path / 'cache'}\n"
     stored = [entry["kind"] for entry in entries].count("profile")
-    assert stored == (0 if made["contended"] else 1)  # contended: other work ran, not stored
+    assert stored == 1
     told = printed(tmp_path, "cache")
     assert told == printed(tmp_path, "cache", "list")
     assert told.startswith(f"{len(entries):,} file") and str(tmp_path / "cache") in told
@@ -238,7 +238,7 @@ def test_calibrate_stores_unless_dry_and_cache_shows_it(tmp_path: Path) -> None:
     assert printed(tmp_path, "cache", "size") == "0 bytes\n"
 
 
-def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
+def test_a_calibration_that_was_disturbed_says_so_and_is_stored(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from alight._src.cli import commands
@@ -247,15 +247,10 @@ def test_a_calibration_that_was_disturbed_says_what_holds_and_exits_with_1(
 
     made = dataclasses.replace(recorded("cpu", DEFAULT_SPEC), contended=True)
     monkeypatch.setattr(calibration_text, "measure", lambda *args, **kwargs: [made])
-    for known, then in ((None, "work stays in NumPy"), (made, "the profile before goes on")):
-        monkeypatch.setattr(calibration_text, "load_profile", lambda device, known=known: known)
-        with pytest.raises(SystemExit) as ended:
-            commands.main(["calibrate", "cpu"])
-        assert ended.value.code == 1
-        assert f"not stored: {then}" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
-        commands.main(["calibrate", "cpu", "--dry-run"])
-    assert ended.value.code == 1
+        commands.main(["calibrate", "cpu"])
+    assert ended.value.code == 0
+    assert "other work disturbed the measuring, and intervals are as" in capsys.readouterr().out
     quiet = dataclasses.replace(made, contended=False)
     monkeypatch.setattr(calibration_text, "measure", lambda *args, **kwargs: [quiet])
     with pytest.raises(SystemExit) as ended:

@@ -287,7 +287,7 @@ def _refusal(last: Refused) -> str:
     wait = last.wait_seconds - passed
     again = f"in {readable_seconds(wait)} at the earliest" if wait > 0.0 else "at the next end"
     ago = readable_seconds(passed)
-    found = f"was refused: other work disturbed it ({last.why})"
+    found = f"was disturbed by other work ({last.why})"
     if not last.why:
         found = "found time for little of it"
     return f"measuring it when a program ended, {ago} ago, {found}, and is tried again {again}"

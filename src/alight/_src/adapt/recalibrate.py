@@ -28,8 +28,8 @@ _due: set[tuple[Callable[[str], None], str, int]] = set()
 
 
 def measure_later(devices: Sequence[Device]) -> None:
-    """Have those of these devices that have no profile, or little of one, or one that was made in
-    slow moments, calibrated when the process ends, as the settings allow: work was just planned for
+    """Have those of these devices that have no profile, or little of one, or one that other work
+    disturbed or that was made in slow moments, calibrated when the process ends, as the settings allow: work was just planned for
     them. Of what others wrote the first profile is left to `alight calibrate`, since with one a
     device takes part where nobody named it."""
     for device in devices:
@@ -39,7 +39,7 @@ def measure_later(devices: Sequence[Device]) -> None:
 
             if not is_own(device.id.partition(":")[0]):
                 continue
-        if profile is None or profile.doubts or profile.little:
+        if profile is None or profile.doubts or profile.little or profile.contended:
             measure_when_over(device.id)
         elif profile.pace_seconds is not None:
             _when_over(_compare_paces, device.id)
@@ -160,12 +160,11 @@ def _measure_at_exit(name: str, pace_seconds: float = math.inf) -> None:
             why = "; ".join(profile.doubts)
             note_refused(device, Refused(time(), wait, why))
             logger().info(
-                "other work disturbed what was measured of %s (%s): nothing is stored, and "
+                "other work disturbed what was measured of %s (%s): it counts for less, and "
                 "programs that end within %g s do not try again (`alight calibrate` does)",
                 *(device.id, why, wait),
             )
-            return
-        if profile.little or profile.path is None:
+        elif profile.little or profile.path is None:
             note_refused(device, Refused(time(), wait, ""))
         if profile.rough:
             logger().info(

@@ -213,8 +213,8 @@ def calibrate(
     Each calibration goes on from where the last one stopped: what is not known yet comes first.
 
     By default all that this machine has, or those that the settings name. What was measured takes
-    part from then on without being named. Exits with 1 where other work disturbed it, so that
-    nothing is stored (with --dry-run, too), and where no device could be measured.
+    part from then on without being named. Where other work disturbed the measuring, predictions
+    are taken for less sure. Exits with 1 where no device could be measured.
     """
     from alight._src.explain import calibration_text  # no other command measures
 
@@ -222,7 +222,6 @@ def calibrate(
         raise click.UsageError("--fresh measures and --from does not. Fix: give one of the two.")
     rows = []
     failed = {}
-    disturbed = False
     for device in calibration_text.devices_to_calibrate(names, source is not None):
         try:
             if source is not None:
@@ -245,14 +244,13 @@ def calibrate(
                 click.echo(f"{device.id}: not measured: {failed[device.id]}")
             continue
         rows.append(found.row)
-        disturbed = disturbed or found.disturbed
         if not as_json:
             click.echo(str(found))
             if dry_run:
                 click.echo("\n".join(_changed(found.row["changes"])))
     if as_json:
         _print_json({"profiles": rows, "failed": failed})
-    return int(disturbed or not rows)
+    return int(not rows)
 
 
 def _changed(changes: list[dict[str, Any]]) -> list[str]:

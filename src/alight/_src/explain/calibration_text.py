@@ -42,7 +42,7 @@ class Calibrated:
 
     @property
     def disturbed(self) -> bool:
-        """Tell whether other work disturbed what was measured, so that it is not stored."""
+        """Tell whether other work disturbed what was measured, so that it is less sure."""
         return bool(self.row["contended"])
 
     @property
@@ -54,18 +54,12 @@ class Calibrated:
         row = self.row
         how = "imported, measured" if row["origin"] == "imported" else "measured"
         lines = [f"{row['device']}: {how} in {readable_seconds(row['made_seconds'])}"]
-        if self.disturbed:
-            then = "the profile before goes on to hold" if self.known else "work stays in NumPy"
-            lines[0] += (
-                f", disturbed by other work and not stored: {then}. "
-                "Fix: alight calibrate again when the machine is quiet"
-            )
-        elif row["path"] is not None:
+        if row["path"] is not None:
             lines[0] += f", stored at {row['path']}"
         else:
             lines[0] += ", not stored"
             if self.known and not self.tried and default_store().problem is None:
-                lines[0] += ": the profile before is better and goes on to hold"
+                lines[0] += ": the profile before holds more and is used on"
         lines += [f"  {remark}" for remark in remarks(row, not self.tried)]
         found = row["validation"]
         if "mean_error" in found:  # a recorded device has another
@@ -118,8 +112,8 @@ def calibrate(
     progress: Callable[[float, str], bool | None] | None = None,
     fresh: bool = False,
 ) -> Calibrated:
-    """Measure a device for so long, and store what was not disturbed; ``fresh``: from nothing,
-    whatever earlier calibrations found.
+    """Measure a device for so long, and store what was found; ``fresh``: from nothing, whatever
+    earlier calibrations found.
 
     A KeyboardInterrupt goes on with a note that says what is stored by then.
     """

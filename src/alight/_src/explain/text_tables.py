@@ -227,10 +227,15 @@ def remarks(profile: Row | None, goes_on: bool = True) -> list[str]:
     if profile is None:
         return []
     doubts = profile.get("doubts", ())  # older reports have none
-    if profile.get("contended"):  # whatever else there is to say of it, nobody will use it
-        return [f"what disturbed it: {doubt}" for doubt in doubts]
     found, lines = profile["validation"], []
     taken = readable_seconds(profile.get("made_seconds"))
+    if profile.get("contended"):
+        why = "".join([f": {doubt}" for doubt in doubts])
+        doubts = ()
+        lines.append(
+            f"other work disturbed the measuring, and intervals are as wide as that{why}. "
+            f"Fix: {_GOES_ON}"
+        )
     if profile.get("rough"):
         lines.append(
             f"rough: predictions are off by {found['median_error']:.0%} in the median, and their "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from alight._src.measure import saved_samples as keeping
 from alight._src.measure.device_calibration import Calibration
 from alight._src.measure.profiles import known_pace, save_profile
-from alight._src.measure.timing import Pace, contention, outpaces
+from alight._src.measure.timing import Pace, outpaces
 from alight._src.plan.cost import Profile
 from alight.backends.registry import remember
 
@@ -34,8 +34,8 @@ def calibrate(
     """Return a measured profile of each device, within the budget in seconds for each.
 
     ``progress(share, what)`` is told of every point; when it returns False, measuring stops and
-    what there is comes back. Profiles are stored unless they were contended; where they are, what
-    nothing disturbed is kept for the next calibration, which goes on from it. ``time_step`` returns
+    what there is comes back. All that was measured is kept for the next calibration, which goes on from
+    it, so that calibrations refine one profile. ``time_step`` returns
     the seconds of one step more of a plan on a device by an implementation, its call included,
     which is timed above. Where somebody knows that the host's processor can be as quick as
     ``pace_seconds`` (see `Pace`), moments in which it is not are slow, as they are against the
@@ -46,8 +46,8 @@ def calibrate(
         kept = keeping.load(device) if store and not fresh else None
         known = min(pace_seconds, math.inf if fresh else known_pace(device))
         if kept is not None and outpaces(known, kept.pace_seconds):
-            kept = None  # all of it was slow
-        if kept is not None:
+            kept = kept.slowed()
+        elif kept is not None:
             known = min(known, kept.pace_seconds)
         pace = Pace(known)
         run = Calibration(backend, device, budget_seconds, time_step, pace, kept, _anew=fresh)
@@ -62,10 +62,8 @@ def calibrate(
         if store and (found := run.to_keep()) is not None:
             keeping.keep(device, found)
         profile = run.profile()
-        if store and kept is not None and contention(run.found.passes):
-            keeping.discard(device)  # second looks disagree: it may no longer hold
-        profiles.append(save_profile(profile) if store else profile)
-        if store and not profile.contended:
+        profiles.append(save_profile(profile, asked_anew=fresh) if store else profile)
+        if store:
             remember(device)
         if stopped is not None:
             raise stopped

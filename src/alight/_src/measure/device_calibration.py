@@ -1,8 +1,8 @@
 """One device measured, within a budget, the most useful points first.
 
-It can stop after any point and still gives a profile of what it has. Whatever was measured while
-other work disturbed it is marked contended and not stored. What predicts badly for any other reason
-is the best there is: it is stored with the intervals that its errors give.
+It can stop after any point and still gives a profile of what it has. What was measured while other
+work disturbed it is marked contended, and its intervals are as wide as the moment was noisy; of
+what predicts badly for any other reason they are as wide as its errors.
 """
 
 from __future__ import annotations
@@ -209,13 +209,15 @@ class Calibration:
         kept = self.found.kept
         if kept is None:
             return False
-        before = kept.samples(point.implementation, point.key, point.amount)
-        if before:
-            self._samples(point).add(point.key, point.amount, point.group, before)
+        where = point.implementation, point.key, point.amount
+        before, slow = kept.samples(*where), kept.slow_samples(*where)
+        if found := before or slow:
+            samples = self._samples(point)
+            samples.add(point.key, point.amount, point.group, found, steady=bool(before))
             self.found.sample(point).before = True
             self.found.points.append(point)
             self._had.append(point)
-        return bool(before)
+        return bool(found)
 
     def _samples(self, point: Point) -> Samples:
         return self.found.samples.setdefault(
@@ -320,7 +322,9 @@ class Calibration:
             return True
         steady = self.pace.awaited(seconds)
         if self.pace.quicker:
-            self.begin_anew()  # what was slow is nothing to go on from
+            self._anew = True
+            if self.found.kept is not None:
+                self.found.kept = self.found.kept.slowed()
             self._was_slow(lambda name, key: True)
         return steady
 

@@ -19,7 +19,7 @@ from alight._src.measure.profiles import fingerprint
 from alight._src.measure.samples import Sample, Samples
 from alight._src.measure.saved_samples import Kept
 from alight._src.measure.sizes import VITAL, compute_elements, main_dtype
-from alight._src.measure.timing import SLOW_SHARE, Pace, Timing, contention
+from alight._src.measure.timing import SLOW_SHARE, Pace, Timing, contention, noise
 from alight._src.plan.cost import Profile, Rates
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.profile import PRODUCTS, undisturbed
@@ -180,26 +180,20 @@ class Findings:
             found["compiler"] = kept.one_offs["compiler"]
         return found
 
-    def disturbed(self) -> str:
-        """Return what shows that other work disturbed even what was not met in slow moments;
-        nothing where nothing does."""
-        return contention(self.passes, self.elapsed, self.worked)
-
     def to_keep(self, anew: bool, bench: Bench, pace: Pace) -> Kept | None:
         """Return what the next calibration goes on from, ``anew`` if that is not to be joined with
         what there was before; None where this one has nothing to add."""
-        found = self.kept if self.kept is not None and not anew else Kept(since=time.time())
+        found = self.kept or Kept(since=time.time())
         found = replace(
             found,
+            since=time.time() if anew else found.since,
             anew=anew or found.anew,
             pace_seconds=min(pace.met, found.pace_seconds),
             compiled=max(len(bench.compiled), found.compiled),
             one_offs=self._compile_costs(bench),
         ).with_samples(self.samples)
-        return None if self.disturbed() or found.timings == self._known_timings() else found
-
-    def _known_timings(self) -> object:
-        return {} if self.kept is None else self.kept.timings
+        kept = self.kept or Kept(0.0)
+        return None if (found.timings, found.slow) == (kept.timings, kept.slow) else found
 
     def _one_offs(self, bench: Bench) -> dict[str, Measured]:
         found = self._compile_costs(bench)
@@ -238,7 +232,12 @@ class Findings:
             rates = joined(rates)
         one_offs = self._one_offs(bench)
         slow_left = 0.0 if quick else slow
-        disturbed = contention(self.passes, self.elapsed, self.worked, slow_left, pace.behind())
+        moments = self.passes, self.elapsed, self.worked, slow_left, pace.behind()
+        if disturbed := contention(*moments):
+            # what earlier calibrations measured was not in these moments
+            before = sum([self.sample(point).before for point in self.points])
+            more = noise(*moments) * (1.0 - before / max(len(self.points), 1))
+            rates = {name: found.noisier(more) for name, found in rates.items()}
         return Profile(
             device=self.device.id,
             rates=undisturbed(rates, one_offs),

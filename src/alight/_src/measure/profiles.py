@@ -68,6 +68,8 @@ SOFT = ("alight", "numpy", "blas_version", "llvmlite", "processors")
 # were off by 15 to 43 % in the mean, with all of it, in moments that were in part slow, by 23 to 39
 # (EPYC, two processors).
 LEAST_SHARE = 0.5
+# Of what another holds, what is as much: two calibrations of one length reach 23 and 24 % of all.
+_AS_MUCH = 0.95
 # Machines age: dust, microcode, kernels. A guess; measuring again costs five seconds.
 OLD_SECONDS = 30 * 24 * 3600.0
 
@@ -241,16 +243,14 @@ def share_costs(measured: Mapping[str, Measured]) -> None:
         threads.set_costs(measured["join"].value, measured["wake"].low, join.value, wake.low)
 
 
-def save_profile(profile: Profile) -> Profile:
-    """Return the profile with the place where it is stored; a contended one is not stored.
+def save_profile(profile: Profile, asked_anew: bool = False) -> Profile:
+    """Return the profile with the place where it is stored.
 
-    What was measured while other work ran would be wrong for as long as the file lives. One that
-    is rough, or had too little time, does not replace a better one of the same versions; but one
-    that was made in slow moments gives way to what is sound, and holds half as much. Raises
-    StoreError for what no machine can have: the next start would put such a file aside.
+    One that holds less does not replace one of the same versions that holds more, unless that was
+    ``asked_anew``; but one that was made in slow moments, is rough or was disturbed gives way to
+    what is sound, and holds half as much. Raises StoreError for what no machine can have: the next
+    start would put such a file aside.
     """
-    if profile.contended:
-        return profile
     from alight._src.measure.bounds import profile_of_document
 
     try:
@@ -259,7 +259,7 @@ def save_profile(profile: Profile) -> Profile:
         raise StoreError(f"the profile of {profile.device} is not stored: {error}") from error
     store = default_store()
     key = profile_key(profile.fingerprint)
-    kept = store.write(KIND, key, profile.to_dict(), _better)
+    kept = store.write(KIND, key, profile.to_dict(), None if asked_anew else _better)
     if not profile.little:
         with ignoring_failures(StoreError):  # somebody else's file: what it says ages
             store.remove(_ATTEMPT, digest(profile.fingerprint, _ATTEMPT))
@@ -278,11 +278,15 @@ def _better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         alike = all([old[name] == new[name] for name in ("fingerprint", "origin")])
         if alike and time.time() - old["made_at"] < OLD_SECONDS:
             before, now = profile_of_document(old), profile_of_document(new)
-            quicker = outpaces(now.pace_seconds, before.pace_seconds)
-            if quicker and now.sound and now.share >= LEAST_SHARE * before.share:
+            if now.covered * _AS_MUCH > before.covered:
                 return new
-            if now.tried is None and before.share < LEAST_SHARE * now.share and not now.doubts:
-                return new  # there was no time to try it, but it holds twice as much
+            worse = before.rough or before.contended
+            if (worse or outpaces(now.pace_seconds, before.pace_seconds)) and (
+                now.sound and now.covered >= LEAST_SHARE * before.covered
+            ):
+                return new
+            if now.covered < _AS_MUCH * before.covered:
+                return old
             return old if before.rank < now.rank else new
     except failures(KeyError, TypeError, ValueError):
         pass
@@ -309,9 +313,9 @@ def passed_over(device: Device) -> str:
 
 
 class Refused(NamedTuple):
-    """A calibration at a program's end that was none: when, how long programs wait from then on
-    before they try again, and what showed that other work disturbed it, so that nothing was stored;
-    nothing where there was time for little of it, which was, or the profile before is better."""
+    """A calibration at a program's end that is to be tried again: when it was, how long programs
+    wait from then on, and what showed that other work disturbed it; nothing where there was time
+    for little of it, or the profile before holds more."""
 
     at: float
     wait_seconds: float

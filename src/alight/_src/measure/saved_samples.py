@@ -1,7 +1,8 @@
-"""What calibrations of a device timed while nothing disturbed them, for the next to go on from.
+"""What calibrations of a device timed, for the next to go on from.
 
 One that had too little time, or met slow moments for most of it, leaves what it has: the next one
-measures what is not known yet, and looks at the rest again with the time that is left.
+measures what is not known yet, and looks at the rest again with the time that is left, at what was
+met in slow moments alone first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from alight._src.store import Document
     from alight.device import Device
 
-__all__ = ["Kept", "discard", "keep", "load"]
+__all__ = ["Kept", "keep", "load"]
 
 KIND = "timings"
 # Folders of the package that make, place, run or time a group.
@@ -43,7 +44,8 @@ Timings = Mapping[str, Mapping[str, Mapping[float, list[float]]]]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Undisturbed samples, in seconds, of calibrations that went on from one another.
+    """Samples, in seconds, of calibrations that went on from one another: undisturbed ones, and of
+    points without any those of ``slow`` moments.
 
     ``since``: when the first of them ended; ``anew``: they are not to be joined with what was there
     before; ``pace_seconds``: see `timing.Pace`; ``compiled`` kernels were behind ``one_offs``, what
@@ -56,28 +58,53 @@ class Kept:
     compiled: int = 0
     one_offs: Mapping[str, Measured] = field(default_factory=dict)
     timings: Timings = field(default_factory=dict)
+    slow: Timings = field(default_factory=dict)
 
     def samples(self, implementation: str, key: str, amount: float) -> list[float]:
         """Return the samples of a point; none where it was not timed."""
         return self.timings.get(implementation, {}).get(key, {}).get(amount, [])
 
+    def slow_samples(self, implementation: str, key: str, amount: float) -> list[float]:
+        """Return the samples of a point that was met in slow moments alone; none of others."""
+        return self.slow.get(implementation, {}).get(key, {}).get(amount, [])
+
     @property
     def count(self) -> int:
         """Return of how many points there are samples."""
-        return sum([len(points) for of in self.timings.values() for points in of.values()])
+        every = (*self.timings.values(), *self.slow.values())
+        return sum([len(points) for of in every for points in of.values()])
 
     def with_samples(self, samples: Mapping[str, Samples]) -> Kept:
-        """Return the same with all undisturbed ones of these, which hold its own as well."""
-        timings = {
-            name: {key: of for key, found in known.by_key.items() if (of := _steady(found))}
-            for name, known in samples.items()
+        """Return the same with all of these, which hold its own as well."""
+        steady, slow = (
+            {
+                name: {key: of for key, found in known.by_key.items() if (of := _met(found, quick))}
+                for name, known in samples.items()
+            }
+            for quick in (True, False)
+        )
+        return replace(self, timings={**self.timings, **steady}, slow={**self.slow, **slow})
+
+    def slowed(self) -> Kept:
+        """Return the same where all of it turns out to have been slow."""
+        slow = {
+            name: {
+                key: {
+                    **self.slow.get(name, {}).get(key, {}),
+                    **self.timings.get(name, {}).get(key, {}),
+                }
+                for key in {**self.slow.get(name, {}), **self.timings.get(name, {})}
+            }
+            for name in {**self.slow, **self.timings}
         }
-        return replace(self, timings={**self.timings, **timings})
+        return replace(self, timings={}, slow=slow)
 
 
-def _steady(found: Mapping[float, Any]) -> dict[float, list[float]]:
+def _met(found: Mapping[float, Any], steady: bool) -> dict[float, list[float]]:
     return {
-        amount: sample.seconds[-_MOST_SAMPLES:] for amount, sample in found.items() if sample.steady
+        amount: sample.seconds[-_MOST_SAMPLES:]
+        for amount, sample in found.items()
+        if sample.steady is steady
     }
 
 
@@ -104,11 +131,6 @@ def keep(device: Device, found: Kept) -> None:
     default_store().write(KIND, _key(device), document, _joined)
 
 
-def discard(device: Device) -> None:
-    """Have the next calibration of a device begin anew."""
-    default_store().remove(KIND, _key(device))
-
-
 def _key(device: Device) -> str:
     return profile_key(fingerprint(device))
 
@@ -126,12 +148,15 @@ def _to_document(found: Kept) -> Document:
         "pace_seconds": found.pace_seconds if found.pace_seconds < math.inf else None,
         "compiled": found.compiled,
         "one_offs": {name: number.to_dict() for name, number in found.one_offs.items()},
-        "timings": {
-            name: {
-                key: [[amount, [*map(_six_digits, seconds)]] for amount, seconds in of.items()]
-                for key, of in known.items()
+        **{
+            kind: {
+                name: {
+                    key: [[amount, [*map(_six_digits, seconds)]] for amount, seconds in of.items()]
+                    for key, of in known.items()
+                }
+                for name, known in timings.items()
             }
-            for name, known in found.timings.items()
+            for kind, timings in (("timings", found.timings), ("slow", found.slow))
         },
     }
 
@@ -143,13 +168,16 @@ def _six_digits(seconds: float) -> float:
 def _from_document(document: Document) -> Kept:
     """Return what a document holds; one of many errors where nothing can be like it."""
     pace = document["pace_seconds"]
-    timings = {
-        name: {
-            key: {_positive(amount): [*map(_positive, seconds)] for amount, seconds in of}
-            for key, of in known.items()
+    timings, slow = (
+        {
+            name: {
+                key: {_positive(amount): [*map(_positive, seconds)] for amount, seconds in of}
+                for key, of in known.items()
+            }
+            for name, known in document[kind].items()
         }
-        for name, known in document["timings"].items()
-    }
+        for kind in ("timings", "slow")
+    )
     one_offs = document["one_offs"].items()
     return Kept(
         since=_positive(document["since"]),
@@ -158,6 +186,7 @@ def _from_document(document: Document) -> Kept:
         compiled=int(document["compiled"]),
         one_offs={name: _measured(number) for name, number in one_offs},
         timings=timings,
+        slow=slow,
     )
 
 
@@ -183,11 +212,16 @@ def _joined(old: Document, new: Document) -> Document:
         if old["anew"] and old["since"] > new["since"]:
             return old
         new["since"] = min(new["since"], old["since"])
-        for name, known in old["timings"].items():
-            for key, points in known.items():
-                mine = new["timings"].setdefault(name, {}).setdefault(key, [])
-                there = {amount for amount, _ in mine}
-                mine += [point for point in points if point[0] not in there]
+        for kind in ("timings", "slow"):
+            for name, known in old[kind].items():
+                for key, points in known.items():
+                    there = {
+                        amount
+                        for found in (new["timings"], new["slow"])
+                        for amount, _ in found.get(name, {}).get(key, ())
+                    }
+                    mine = new[kind].setdefault(name, {}).setdefault(key, [])
+                    mine += [point for point in points if point[0] not in there]
     except failures(KeyError, IndexError, TypeError, ValueError, AttributeError):
         pass  # the old one holds nothing
     return new

@@ -355,6 +355,29 @@ def outpaces(seconds: float | None, before: float | None) -> bool:
 _PACE_ELEMENTS, _PACE_CALLS, _UNSTEADY = 1024, 24, 1.35
 
 
+# Of moments in which the processor is slow, where nobody knows what it takes in quick ones: up to
+# 1.9 times as long (see `_UNSTEADY`).
+_SLOWED = math.log(1.9)
+
+
+def noise(
+    passes: Sequence[tuple[Timing, Timing]],
+    elapsed: float,
+    worked: float,
+    slow: float,
+    behind: float,
+) -> float:
+    """Return by how much, in logarithms, what was measured in such moments may be off for that:
+    the most of what shows by itself that other work disturbed it (see `contention`)."""
+    apart = sorted([abs(math.log(a.seconds / b.seconds)) for a, b in passes])
+    signs = [apart[len(apart) // 2] if apart else 0.0]
+    if worked > 0:
+        signs.append(max(math.log(elapsed / worked), 0.0))
+    if slow > SLOW_SHARE:
+        signs.append(math.log(behind) if behind > 1.0 else _SLOWED)
+    return max(signs)
+
+
 def contention(
     passes: Sequence[tuple[Timing, Timing]],
     elapsed: float = 0.0,

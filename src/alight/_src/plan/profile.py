@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -128,6 +129,11 @@ class Rates:
         key = self.nearest[name, dtype]
         return self.work[key].value if key is not None else 0.0
 
+    def noisier(self, more: float) -> Rates:
+        """Return the same rates with that standard deviation more, in logarithms."""
+        spreads = {name: math.hypot(spread, more) for name, spread in self.spreads.items()}
+        return replace(self, spread=math.hypot(self.spread, more), spreads=spreads)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the rates as a document."""
         return {
@@ -176,10 +182,10 @@ class Profile:
     alone and is left out, ``left_out_library`` the error of that implementation's products where it
     is so large that they are, ``before`` how many points earlier calibrations had measured, and
     ``new`` how many this one did. ``complete`` is false where time ran out, ``contended`` true
-    where other work disturbed the measuring. ``pace_seconds`` is what the host's processor took at
-    best meanwhile for what `measure.timing.Pace` times, None where nobody knows. ``doubts`` say
-    what disturbed it, or what has changed since: they are of this process and no part of the
-    document.
+    where other work disturbed the measuring, so that intervals are wider. ``pace_seconds`` is what
+    the host's processor took at best meanwhile for what `measure.timing.Pace` times, None where
+    nobody knows. ``doubts`` say what disturbed it, or what has changed since: they are of this
+    process and no part of the document.
     """
 
     device: str
@@ -258,19 +264,27 @@ class Profile:
 
     @property
     def sound(self) -> bool:
-        """Tell whether enough was measured, and what it predicts was tried and is not rough."""
-        return self.tried is not None and not self.rough and not self.little
+        """Tell whether enough was measured, undisturbed, and what it predicts was tried and is not
+        rough."""
+        return self.tried is not None and not (self.rough or self.little or self.contended)
 
     @property
-    def rank(self) -> tuple[int, int, float, float]:
-        """Return what is less for a better profile of the same device, and as much for one as good:
-        one that was tried and is not rough comes first, one that was not tried last."""
-        slow = self.validation.get("slow", 0.0)
-        lacking = self.little + (not self.complete or slow > 0.0 or bool(self.doubts))
+    def covered(self) -> float:
+        """Return the share of what there is to measure that it predicts by: without what was left
+        out since it was met in slow moments alone."""
+        return self.share * (1.0 - self.validation.get("slow", 0.0))
+
+    @property
+    def rank(self) -> tuple[int, bool, float]:
+        """Return what is less for a better profile of the same device that covers as much, and as
+        much for one as good: one that was tried, undisturbed and is not rough comes first, one that
+        was not tried last."""
+        broken_off = not self.complete and "measured" not in self.validation
         error = self.tried
         if error is None:
-            return 2, lacking, slow, 0.0
-        return (1, lacking, slow, error) if self.rough else (0, lacking, slow, 0.0)
+            return 2, broken_off, 0.0
+        worse = self.rough or self.contended
+        return (1, broken_off, error) if worse else (0, broken_off, 0.0)
 
     def doubted(self, doubts: Iterable[str]) -> Profile:
         """Return the same profile, sure of less for these reasons."""
