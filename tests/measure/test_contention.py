@@ -146,7 +146,8 @@ def test_what_is_ready_in_a_slow_moment_is_measured_in_a_quick_one(
 
     def few(device: Any) -> Any:
         points = [p for p in points_of(device) if p.implementation == "numpy"]
-        return [p for p in points if p.key == "elementwise/float64"][:count]
+        found = [p for p in points if p.key == "elementwise/float64"][:count]
+        return [replace(point, coarse=not quick) for point in found]
 
     monkeypatch.setattr(device_calibration, "points_of", few)
     run = Calibration(HostBackend(), HOST, budget)
@@ -189,6 +190,8 @@ def test_products_wait_once_for_the_threads_that_they_leave_spinning(
     some = [point for point in points_of(HOST) if point.implementation == "numpy"]
     wanted = ("matmul/float64", "matmul/int64", "dot/float64", "elementwise/float64")
     few = [point for point in some if point.key in wanted and point.amount < 1e6]
+    few = [replace(point, coarse=False) for point in few]
+    few.sort(key=lambda point: not point.key.startswith("elementwise"))
     few.append(few.pop(VITAL))  # an addition, which has to wait for the threads of those before
     monkeypatch.setattr(device_calibration, "points_of", lambda device: few)
     assert len(list(itertools.islice(run.steps(), len(few)))) == len(few)
@@ -202,6 +205,8 @@ def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_r
 ) -> None:
     run = Calibration(HostBackend(), HOST, 60.0)
     run.pace.steady = lambda: False  # type: ignore[method-assign]
+    finer = [point for point in points_of(HOST) if not point.coarse]
+    monkeypatch.setattr(device_calibration, "points_of", lambda device: finer)
     spent = itertools.count(0.0, 1.0)
     monkeypatch.setattr(Calibration, "spent", lambda run: next(spent))
     monkeypatch.setattr(device_calibration, "_VISIT_SECONDS", 2.0)
@@ -217,6 +222,20 @@ def test_a_calibration_without_a_quick_moment_leaves_time_for_what_it_has_made_r
     # a point takes three questions, of a second each, and is taken to be visited in two more: of
     # the 44 seconds 20 are left for the ten of which the first is visited
     assert waiting[0] == 9
+
+
+def test_what_is_coarse_waits_no_longer_than_it_is_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Calibration(HostBackend(), HOST, 60.0)
+    run.pace.steady = lambda: False  # type: ignore[method-assign]
+    spent = itertools.count(0.0, 0.01)
+    monkeypatch.setattr(Calibration, "spent", lambda run: next(spent))
+    coarse = [p for p in points_of(HOST) if p.coarse and p.implementation == "numpy"]
+    monkeypatch.setattr(device_calibration, "points_of", lambda device: coarse)
+    monkeypatch.setattr(Calibration, "_visit", lambda run, point, launch: None)
+    for _ in coarse:
+        next(run.steps())
+        break
+    assert next(spent) < device_calibration._COARSE_SECONDS
 
 
 def test_what_was_met_in_slow_moments_alone_is_left_out_where_the_rest_is_enough() -> None:

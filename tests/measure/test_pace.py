@@ -214,7 +214,8 @@ def test_a_calibration_without_a_quick_moment_takes_no_more_than_its_time(
     run = device_calibration.Calibration(HostBackend(), HOST, 60.0, pace=Pace(QUICK))
     read(SLOW)
     some = [p for p in points_of(HOST) if p.implementation == "numpy" and p.amount < 1e5]
-    few = some[: (vital := run._vital()) + 8]
+    few = some[:24]
+    vital = sum(p.coarse for p in few)
     ready = 0
     launch = run._launch
 
@@ -231,7 +232,7 @@ def test_a_calibration_without_a_quick_moment_takes_no_more_than_its_time(
     )
     assert len(list(run.steps())) == len(run.found.points) == vital
     found = run.profile()
-    core = sum(p.core for p in few[:vital]) / sum(p.core for p in few)
+    core = sum(p.core for p in few if p.coarse) / sum(p.core for p in few)
     assert found.contended and found.share == pytest.approx(core)
 
 
@@ -239,7 +240,8 @@ def test_what_is_ready_waits_no_longer_than_leaves_time_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = device_calibration.Calibration(HostBackend(), HOST, 60.0)
-    few = [p for p in points_of(HOST) if p.implementation == "numpy" and p.amount < 1e5][:9]
+    every = [p for p in points_of(HOST) if p.implementation == "numpy" and p.amount < 1e5]
+    few = [p for p in every if not p.coarse][:9]
     waits: list[float] = []
     monkeypatch.setattr(device_calibration, "points_of", lambda device: few)
     monkeypatch.setattr(device_calibration.Calibration, "spent", lambda run: 0.0)

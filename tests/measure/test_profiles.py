@@ -26,16 +26,22 @@ from alight._src.measure import spot_check as canaries
 from alight._src.measure.bounds import profile_of_document
 from alight._src.measure.calibrate import calibrate
 from alight._src.measure.device_calibration import Calibration
+from alight._src.measure.findings import COPY_BYTES
+from alight._src.measure.fit import fit
 from alight._src.measure.imported import changes, import_profile
+from alight._src.measure.link_probes import copied, rarely_copied
 from alight._src.measure.points import points_of
 from alight._src.measure.probe_bench import Bench
 from alight._src.measure.probes import Probe, loop
 from alight._src.measure.profiles import SOFT, fingerprint, load_profile, profile_key, save_profile
+from alight._src.measure.samples import Samples
 from alight._src.measure.sizes import MOST_BYTES
 from alight._src.measure.spot_check import canary, holds
 from alight._src.plan.cost import Profile, estimate
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.gemm_surface import Surface
+from alight._src.plan.nearest import BORROWED_SPREAD
+from alight._src.plan.passes import passes
 from alight._src.plan.plan import Candidate, Decision, Estimate
 from alight._src.run import evaluate
 from alight._src.store import Store
@@ -520,8 +526,12 @@ def test_links_are_measured_both_ways_and_for_every_kind_of_memory() -> None:
     run = Calibration(backend, device, budget_seconds=60.0)
     run._bench = Bench(backend, device, 1 << 20)
     run._bench.time_allocation()
-    told = list(run._copies())
-    assert told[-1].startswith("both ways")
+    told = list(copied(run._bench, run.found, COPY_BYTES[:2], ("",)))
+    assert len(told) == 6
+    told = list(copied(run._bench, run.found, COPY_BYTES, ("",)))
+    assert len(told) == 3 * (len(COPY_BYTES) - 2)  # each once
+    told = list(rarely_copied(run._bench, run.found))
+    assert told[0].startswith("both ways")
     profile = run.profile()
     for direction in ("upload", "download", "device"):
         link = DEFAULT_SPEC["links"][direction]
@@ -558,3 +568,36 @@ def test_what_a_program_tells_blas_after_it_was_loaded_changes_no_profile(
     other = "1" + os.environ.get("OMP_NUM_THREADS", "")
     monkeypatch.setenv("OMP_NUM_THREADS", other)  # as scripts do above their own `import numpy`
     assert fingerprint() == before
+
+
+def test_one_size_of_each_class_makes_rates_of_all_of_them() -> None:
+    """However little time there is, no class of a library is left without seconds of its own."""
+    samples = Samples("numpy", 8192)
+    coarse = [p for p in points_of(DEVICE) if p.coarse and p.implementation == "numpy"]
+    for point in coarse:
+        samples.add(point.key, point.amount, point.group, [1e-6 + 1e-9 * point.amount])
+    found = fit(samples)
+    assert found is not None
+    kinds = {key.partition("/")[0] for key in found.curves}
+    wanted = {"sort", "gather", "move", "fft", "scan", "select", "dot", "matvec", "reduce_outer"}
+    assert kinds >= {"elementwise", "reduce_inner", *wanted}
+    for key, amount, group in [(p.key, p.amount, p.group) for p in coarse]:
+        kind = key.partition("/")[0]
+        if kind in wanted:
+            (work,) = [item.amount for item in passes(group, "numpy")]
+            assert found.curves[key].seconds_at(work) == pytest.approx(1e-6 + 1e-9 * amount)
+            assert found.spreads[kind] >= BORROWED_SPREAD  # of one size it is not sure
+    surface = found.surfaces["float64"]
+    side = round((max(p.amount for p in coarse if p.key == "matmul/float64") / 2) ** (1 / 3))
+    assert surface.seconds_at(side, side, side) == pytest.approx(2e-9 * side**3, rel=0.3)
+    assert found.spreads["matmul"] >= BORROWED_SPREAD
+
+
+def test_what_is_coarse_comes_first_and_each_point_once() -> None:
+    points = [*points_of(DEVICE)]
+    where = [(p.implementation, p.key, p.amount) for p in points]
+    assert len({*where}) == len(where)
+    coarse = [p.coarse for p in points]
+    assert coarse == sorted(coarse, reverse=True) and 15 < sum(coarse) < 40
+    names = [p.implementation for p in points if p.coarse]
+    assert names == sorted(names, key=lambda name: name == "generated")

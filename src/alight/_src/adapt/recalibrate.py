@@ -29,9 +29,9 @@ _due: set[tuple[Callable[[str], None], str, int]] = set()
 
 def measure_later(devices: Sequence[Device]) -> None:
     """Have those of these devices that have no profile, or little of one, or one that other work
-    disturbed or that was made in slow moments, calibrated when the process ends, as the settings allow: work was just planned for
-    them. Of what others wrote the first profile is left to `alight calibrate`, since with one a
-    device takes part where nobody named it."""
+    disturbed or that was made in slow moments, calibrated when the process ends, as the settings
+    allow: work was just planned for them. Of what others wrote the first profile is left to `alight
+    calibrate`, since with one a device takes part where nobody named it."""
     for device in devices:
         profile = profile_of(device)
         if profile is None:

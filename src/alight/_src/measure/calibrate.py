@@ -34,12 +34,12 @@ def calibrate(
     """Return a measured profile of each device, within the budget in seconds for each.
 
     ``progress(share, what)`` is told of every point; when it returns False, measuring stops and
-    what there is comes back. All that was measured is kept for the next calibration, which goes on from
-    it, so that calibrations refine one profile. ``time_step`` returns
-    the seconds of one step more of a plan on a device by an implementation, its call included,
-    which is timed above. Where somebody knows that the host's processor can be as quick as
-    ``pace_seconds`` (see `Pace`), moments in which it is not are slow, as they are against the
-    profile that there is (`known_pace`). ``fresh``: that, and what was kept, is passed over.
+    what there is comes back. All that was measured is kept for the next calibration, which goes on
+    from it, so that calibrations refine one profile. ``time_step`` returns the seconds of one step
+    more of a plan on a device by an implementation, its call included, which is timed above. Where
+    somebody knows that the host's processor can be as quick as ``pace_seconds`` (see `Pace`),
+    moments in which it is not are slow, as they are against the profile that there is
+    (`known_pace`). ``fresh``: that, and what was kept, is passed over.
     """
     profiles = []
     for backend, device in devices:

@@ -17,12 +17,12 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from alight._core import threads
-from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.records import dataclass, field
 from alight._src.measure import probes
 from alight._src.measure.dtype_points import Point
 from alight._src.measure.findings import COPY_BYTES, Findings
 from alight._src.measure.held_out import MATMUL, unseen
+from alight._src.measure.link_probes import copied, rarely_copied
 from alight._src.measure.points import CURVE_CLASSES, points_of
 from alight._src.measure.probe_bench import Bench
 from alight._src.measure.probes import Probe
@@ -64,6 +64,10 @@ LONG_TRIED = 2e-3
 # A knot is added between two whose curve misses the measured middle by more than this: it is the
 # error that 20 knots reach where 11 do not.
 MISSED = math.log(1.05)
+# Within so long of a host, or of a device since it opened, what is coarse is to be there.
+_COARSE_SECONDS = 0.5
+# Sizes of copies that are measured before all else: a few bytes, and what shows the bandwidth.
+_COARSE_COPIES = 2
 # Of a visit, until one was made: an EPYC's took 1.0 to 1.2 ms in the mean, 2.6 in slow moments.
 _VISIT_SECONDS = 2.6e-3
 # Bytes of a probe after which nothing of what tells the pace is in the caches: first readings took
@@ -126,18 +130,20 @@ class Calibration:
 
     def _measured_points(self) -> Iterator[str]:
         self._bench.time_allocation()
-        self._import_compiler()
-        self._share_work()
         self._look_at_kept()
-        if self.time_step is not None:
-            self.found.step_seconds = self.time_step(":".join(self.found.stepped))
         left = all_of = 0
         limit = self.budget_seconds * FIRST_SHARE
-        for number, point in enumerate(points_of(self.device)):
+        prepared = False
+        if not self.device.unified_memory:
+            yield from copied(self._bench, self.found, COPY_BYTES[:_COARSE_COPIES], ("",))
+        for point in points_of(self.device):
+            if not prepared and (point.implementation == "generated" or not point.coarse):
+                prepared = True
+                self._prepare_finer()
             all_of += point.core
             if self._known_before(point):
                 continue
-            if self.spent() > limit and number >= self._vital():
+            if self.spent() > limit and not point.coarse:
                 left += point.core
             elif (launch := self._launch(point)) is not None:
                 # What is to be measured is made ready in slow moments, too, which takes more time
@@ -156,12 +162,25 @@ class Calibration:
             yield self._first_visit(*self._waiting.popleft())
         left += sum([point.core for point, _ in self._waiting])
         if not self.device.unified_memory:
-            yield from self._copies()
+            yield from copied(self._bench, self.found, COPY_BYTES, ("",))
+            over = self.budget_seconds * REFINE_SHARE
+            for what in rarely_copied(self._bench, self.found):
+                if self.spent() > over:
+                    break
+                yield what
         self.found.complete = left == 0
         self.found.share = 1.0 - left / max(all_of, 1)
         yield from self._refine()
         yield from self._repeat()
         yield from self._validate()
+
+    def _prepare_finer(self) -> None:
+        """Have what generated code and finer points need, which takes as long as all coarse ones of
+        libraries do."""
+        self._import_compiler()
+        self._share_work()
+        if self.time_step is not None:
+            self.found.step_seconds = self.time_step(":".join(self.found.stepped))
 
     def _import_compiler(self) -> None:
         """Import the compiler of the host's kernels, apart from the first kernel's own time."""
@@ -253,19 +272,17 @@ class Calibration:
     def _next_ready(self, seconds: float = 0.0) -> bool:
         return self._ready(self._spins(self._waiting[0][0]), seconds)
 
-    def _vital(self) -> int:
-        """Return how many points are measured whatever the budget."""
-        return VITAL * len(self.device.support.implementations)
-
     def _over(self, limit: float) -> bool:
         """Tell whether no more first visits are made: where all was slow they took 3 s more than
         the 5 that there were."""
-        return self.spent() > limit and len(self._launches) >= self._vital()
+        return self.spent() > limit and not self._waiting[0][0].coarse
 
     def _to_spare(self, limit: float) -> float:
         """Return how long what is ready may wait for a quick moment until all that is left of the
-        budget is what it will take itself."""
+        budget is what it will take itself; what is coarse, until it is to be there."""
         visits = len(self._launches)
+        if self._waiting and self._waiting[0][0].coarse:
+            limit = min(limit, _COARSE_SECONDS)
         each = self._visiting / visits if visits else _VISIT_SECONDS
         return limit - self.spent() - len(self._waiting) * each
 
@@ -362,28 +379,6 @@ class Calibration:
             yield
         finally:
             threads.set_threads(thread_count())
-
-    def _copies(self) -> Iterator[str]:
-        """Measure links: memory as programs have it both ways, then pinned and registered memory,
-        then both ways at once; what the device does not have is left out."""
-        limit = self.budget_seconds * REFINE_SHARE
-        for kind in ("", "_pinned", "_registered"):
-            for nbytes in COPY_BYTES:
-                for direction in (
-                    ("upload", "download") if kind else ("upload", "download", "device")
-                ):
-                    if kind and self.spent() > limit:
-                        return
-                    try:
-                        timing = self._bench.time_copy(direction, nbytes, kind)
-                    except failures():  # drivers raise anything for memory they do not have
-                        break
-                    self.found.links.setdefault(direction + kind, {})[nbytes] = timing
-                    yield f"{direction}{kind} {nbytes}"
-        nbytes = COPY_BYTES[3]
-        with ignoring_failures():
-            self.found.both_seconds = self._bench.time_both_ways(nbytes).seconds
-            yield f"both ways {nbytes}"
 
     def _refine(self) -> Iterator[str]:
         """Add knots where the curve of NumPy's or our additions misses its measured middle."""

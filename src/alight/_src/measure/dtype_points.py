@@ -91,13 +91,15 @@ _OWN_REDUCTIONS = {"f": ("sum", "var", "argmax"), "i": ("sum",), "c": ()}
 
 @dataclass(slots=True)
 class Point:
-    """Something to measure: where its timing goes, and whether the core of a profile needs it."""
+    """Something to measure: where its timing goes, whether the core of a profile needs it, and
+    whether it is measured however little time there is."""
 
     implementation: str
     key: str
     amount: float
     group: Group
     core: bool = True
+    coarse: bool = False
 
 
 @dataclass(slots=True)

@@ -13,12 +13,14 @@ from alight._src.measure.gemm_fit import surface_of
 from alight._src.measure.points import CURVE_CLASSES
 from alight._src.measure.probes import CHAIN
 from alight._src.measure.samples import Samples
+from alight._src.measure.sizes import COARSE_BYTES
 from alight._src.measure.timing import Timing
 from alight._src.measure.work import Work
 from alight._src.plan.compile_work import code_size
 from alight._src.plan.cost import Rates
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.gemm_surface import Surface
+from alight._src.plan.nearest import BORROWED_SPREAD
 from alight._src.plan.workload import product_shape
 
 # Knots below which there is no curve, and the nearest dtype's serves: the first three measured are
@@ -43,7 +45,8 @@ def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates |
             shortest += [sample.timing for sample in found.values()]
     if not any(key.startswith("elementwise/") for key in curves):
         return _named(samples, curves, shortest, dict(spreads or {}))
-    curves = extended(curves)
+    coarse = _coarse(samples, curves, min(shortest, key=lambda timing: timing.seconds).seconds)
+    curves = extended(curves) | coarse
     curves |= _sums(samples, curves)
     launch = min(shortest, key=lambda timing: timing.seconds).measured()
     work = Work(samples, curves, launch.value)
@@ -55,8 +58,10 @@ def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates |
     if sharing is not None:
         units |= work.together(units, sharing)
     surfaces, _ = _surfaces(samples)
-    spreads = dict(spreads or {})
-    spread = spreads.get("elementwise", _UNVALIDATED_SPREAD)
+    coarse_surfaces = {} if surfaces else _coarse_surfaces(samples, curves, launch.value)
+    spread = (spreads or {}).get("elementwise", _UNVALIDATED_SPREAD)
+    spreads = _doubted(dict(spreads or {}), spread, coarse, coarse_surfaces)
+    surfaces |= coarse_surfaces
     return Rates(
         launch=launch,
         call=_call(samples, curves, launch),
@@ -110,10 +115,16 @@ def _named(
     surfaces, _ = _surfaces(samples)
     for found in samples.by_key.values():
         shortest = [*shortest, *[sample.timing for sample in found.values()]]
-    if samples.implementation != "library" or not (curves or surfaces):
+    if samples.implementation != "library" or not shortest:
         return None
     launch = min(shortest, key=lambda timing: timing.seconds).measured()
+    coarse = _coarse(samples, curves, launch.value)
+    coarse_surfaces = {} if surfaces else _coarse_surfaces(samples, curves, launch.value)
+    surfaces, curves = surfaces | coarse_surfaces, {**curves, **coarse}
+    if not (curves or surfaces):
+        return None
     spread = max(spreads.values(), default=_UNVALIDATED_SPREAD)
+    spreads = _doubted(spreads, spread, coarse, coarse_surfaces)
     return Rates(
         launch=launch,
         call=launch,
@@ -124,6 +135,64 @@ def _named(
         surfaces=surfaces,
         spreads=spreads,
     )
+
+
+# Bytes, or flops, of next to no work: what takes no less than a launch.
+_NO_WORK = 128.0
+# Work from which one size tells more than the call.
+_SOME_WORK = COARSE_BYTES // 8
+
+
+def _coarse(
+    samples: Samples, curves: Mapping[str, Curve], launch_seconds: float
+) -> dict[str, Curve]:
+    """Return the curves of classes that were measured in too few sizes for one of their own in any
+    dtype: from a launch to what the largest took."""
+    known = {key.partition("/")[0] for key in curves}
+    found = {}
+    for key, points in samples.by_key.items():
+        kind = key.partition("/")[0]
+        largest = max(points.values(), key=lambda sample: sample.work)
+        if kind in CURVE_CLASSES and kind not in known and largest.work >= _SOME_WORK:
+            seconds = largest.timing.seconds
+            least = min(launch_seconds, seconds)
+            found[key] = Curve([(_NO_WORK, least), (largest.work, seconds)])
+    return found
+
+
+def _coarse_surfaces(
+    samples: Samples, curves: Mapping[str, Curve], launch_seconds: float
+) -> dict[str, Surface]:
+    """Return the surfaces of products of which too few were measured to fit one: a launch, the
+    multiplications at the rate of the largest, and operands and results as quick as the quickest
+    stream."""
+    found = {}
+    for key, points in samples.by_key.items():
+        name, _, dtype = key.partition("/")
+        if name == "matmul" and points:
+            largest = max(points.values(), key=lambda sample: sample.amount)
+            size = largest.group.graph.inputs[0].itemsize
+            _, m, k, n = product_shape(largest.group.graph, largest.group.graph.nodes[0])
+            seconds = largest.timing.seconds
+            each = max(seconds - launch_seconds, 0.5 * seconds) / (m * k * n)
+            streams = [c.stream_seconds(size) for c in curves.values()]
+            stream = min([s for s in streams if s > 0.0], default=0.0)
+            terms = launch_seconds, each, stream, stream, stream, 0.0
+            found[dtype] = Surface(terms, (), (), 1.0, each)
+    return found
+
+
+def _doubted(
+    spreads: dict[str, float],
+    spread: float,
+    coarse: Mapping[str, Curve],
+    surfaces: Mapping[str, Surface],
+) -> dict[str, float]:
+    """Return the spreads of classes with those that were read off one size: between it and a call
+    their curves may bend in any way, as far as one of another class may."""
+    kinds = {key.partition("/")[0] for key in coarse} | ({"matmul"} if surfaces else set())
+    more = {k: math.hypot(spreads.get(k, spread), BORROWED_SPREAD) for k in kinds}
+    return {**spreads, **more}
 
 
 def extended(curves: Mapping[str, Curve]) -> dict[str, Curve]:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from alight._src.base.records import replace
 from alight._src.measure import probes
 from alight._src.measure.dtype_points import DtypePoints, Point
 from alight._src.measure.sizes import (
+    COARSE_BYTES,
     FEW_PRODUCTS,
+    LIBRARY_KNOTS,
     PRODUCTS,
     SHARED_ELEMENTS,
     VITAL,
     dtypes_of,
     main_dtype,
 )
+from alight._src.plan.loop_overhead import OUTER_ROWS
 
 if TYPE_CHECKING:
     from alight.device import Device
@@ -33,15 +38,58 @@ CURVE_CLASSES = ("elementwise", "select", "reduce_inner", "reduce_outer", "reduc
 _VITAL_LONE = 3
 
 
+def _coarse_points(device: Device) -> Iterator[Point]:
+    """Yield what is measured of a device however little time there is: of each implementation the
+    ends and a middle of the curve that all else is read off, of each class of work one size."""
+    names = sorted(device.support.implementations, key=lambda name: name == "generated")
+    own = DtypePoints(device, main_dtype(device), True)
+    for name in names:
+        for point in (*itertools.islice(own.curve(name), VITAL), *_one_of_each(own, name)):
+            yield replace(point, coarse=True)
+
+
+def _one_of_each(own: DtypePoints, name: str) -> Iterator[Point]:
+    """Yield one size of each class of work, of those that the finer points have."""
+    dtype, n = own.dtype, COARSE_BYTES // own.size
+    columns = (OUTER_ROWS, n // OUTER_ROWS | 1)
+    inner = probes.reduction(own.simplest, dtype, (n,), (0,))
+    yield Point(name, f"reduce_inner/{dtype}", n, inner)
+    outer = probes.reduction(own.simplest, dtype, columns, (0,))
+    yield own.more(name, "reduce_outer", math.prod(columns), outer)
+    if name == "generated":
+        return
+    yield from itertools.islice(own.basic_work(name), _BASIC)
+    yield from itertools.islice(own.products(name, 0, 1), 1)
+    few = LIBRARY_KNOTS[-1] // own.size
+    for key, group in probes.library(dtype, few):
+        yield own.more(name, key, few, group)
+    yield own.more(name, "scan", n, probes.scan("cumsum", dtype, n))
+    yield own.more(name, "select", n, probes.where(dtype, (n,)))
+    side = math.isqrt(n)
+    for key, m, k in (("dot", 1, n), ("matvec", side, side)):
+        yield own.more(name, key, 2.0 * m * k, probes.product(dtype, m, k, 1))
+
+
+# Of a library: what a further call takes, a division and an exponential.
+_BASIC = 3
+
+
 def points_of(device: Device) -> Iterator[Point]:
-    """Yield the points of a device, the most useful first."""
+    """Yield the points of a device, each once, the most useful first."""
+    known: set[tuple[str, str, float]] = set()
+    for point in itertools.chain(_coarse_points(device), _finer_points(device)):
+        where = point.implementation, point.key, point.amount
+        if where not in known:
+            known.add(where)
+            yield point
+
+
+def _finer_points(device: Device) -> Iterator[Point]:
     names = device.support.implementations
     libraries = [name for name in names if name != "generated"]
     compiled = [name for name in names if name == "generated"]
     main, host = main_dtype(device), device.space == "host"
     every = [DtypePoints(device, dtype, dtype == main) for dtype in dtypes_of(device)]
-    for name in names:  # both ends and a middle are measured however little time there is
-        yield from itertools.islice(every[0].curve(name), VITAL)
     for own in every:
         for name in (*libraries, *compiled):
             yield from itertools.islice(own.curve(name), VITAL if own.main else 0, None)

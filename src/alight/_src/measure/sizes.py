@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 KNOTS = (*(1 << i for i in (7, 24, 15, 20, 22, 11, 18, 13, 23)), *(n << 20 for n in (6, 10, 13)))
 FEW_KNOTS = tuple(1 << i for i in (7, 24, 15, 20, 22, 18, 23))
 # Two threads have two caches of the second level, four four: what they read has a knot for both.
+# Where there is time for one size of a class only: past the call, and no millisecond on a host. It
+# is a knot of all of them.
+COARSE_BYTES = 1 << 20
 REDUCTION_KNOTS = (*FEW_KNOTS, 1 << 21)
 FAR_KNOTS = tuple(1 << i for i in (20, 22, 23, 24))
 # Past the caches, of sums that round: what a library computes for them differs with the dtype.
