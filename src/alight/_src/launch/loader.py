@@ -39,17 +39,20 @@ from alight._src.record.reported_class import asks_what_it_means
 from alight._src.record.tracebacks import clean_chain, without_ours
 
 __all__ = [
+    "folder_of",
     "is_archive",
+    "is_installed",
+    "main_module",
     "marked",
     "program_loader",
     "program_tree",
-    "read_script",
     "rewrite",
     "run_code",
     "run_folder",
-    "run_module",
+    "run_found",
     "run_rest",
     "run_script",
+    "script_code",
     "serve",
     "serving",
 ]
@@ -140,9 +143,9 @@ def _with_border(tree: ast.Module, path: str) -> ast.Module:
     from alight._src.jit.code_origin import READERS
 
     if not _has_border:
-        from alight._src.jit.border_sides import program_folders
+        from alight._src.jit import border_sides
 
-        program_folders += _program
+        border_sides.program_folders = _program
         _has_border = True
     return reroute(tree, READERS | {"alight"}, own=True)
 
@@ -260,10 +263,10 @@ def is_archive(path: str) -> bool:
     return True
 
 
-def _serve_folder(folder: str, installed: tuple[str, ...]) -> None:
+def _serve_folder(folder: str) -> None:
     """Find source files under the folder, or in the zip file, with our loader, unless they are
     installed packages."""
-    root = os.path.join(os.path.realpath(folder), "")
+    root, installed = os.path.join(os.path.realpath(folder), ""), _installed()
     _program.extend(_folders([folder]))
 
     def finder(path: str) -> FileFinder | zipimporter:
@@ -297,6 +300,19 @@ def _folders(paths: Iterable[str]) -> tuple[str, ...]:
 _PACKAGE_PARTS = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 
 
+def _packages() -> tuple[str, ...]:
+    return _folders(os.path.dirname(str(module.__file__)) for module in (np, alight.errors))
+
+
+def _installed() -> tuple[str, ...]:
+    return (*_packages(), *_folders([os.path.dirname(os.__file__)]))
+
+
+def is_installed(path: str) -> bool:
+    """Tell whether a file is NumPy's, alight's, a package's or the standard library's."""
+    return _within(os.path.realpath(path), _installed())
+
+
 def _within(path: str, folders: tuple[str, ...]) -> bool:
     """Tell whether a path is in one of the folders, or where packages are installed."""
     return path.startswith(folders) or any(part in path for part in _PACKAGE_PARTS)
@@ -323,21 +339,6 @@ def _appearance(packages: tuple[str, ...]) -> Callable[[type, CodeType], type]:
 # ----------------------------------------------------------------------------------- the process
 
 
-def read_script(path: str) -> bytes:
-    """Return the script's source; where it cannot be read, say so and exit as Python does."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read()
-    except failures(OSError) as error:
-        where = os.path.join(os.getcwd(), path)
-        print(
-            f"alight: can't open file {where!r}: [Errno {error.errno}] {error.strerror}. "
-            "Fix: name a script file.",
-            file=sys.stderr,
-        )
-        raise SystemExit(2) from None
-
-
 def run_script(path: str, source: bytes, arguments: Sequence[str] = ()) -> None:
     """Run the script as ``__main__``; exceptions, SystemExit among them, pass through.
 
@@ -346,7 +347,7 @@ def run_script(path: str, source: bytes, arguments: Sequence[str] = ()) -> None:
     """
     # Python neither resolves nor normalises __file__, but follows links for the import folder.
     file = os.path.join(os.getcwd(), path)
-    names = _main_module(os.path.dirname(os.path.realpath(path)), [path, *arguments])
+    names = main_module(os.path.dirname(os.path.realpath(path)), [path, *arguments])
     names.update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
     try:
         exec(_compile(source, file), names)
@@ -362,7 +363,7 @@ def run_code(
 ) -> None:
     """Run a text as `python -c` does, or as `python -` runs what is piped to it, by its ``name``
     and ``file`` there; exceptions as for ``run_script``."""
-    names = _main_module("", [name, *arguments])
+    names = main_module("", [name, *arguments])
     names["__loader__"] = BuiltinImporter
     try:
         exec(_compile(text.encode(), file), names)
@@ -388,26 +389,27 @@ def run_rest(tree: ast.Module, path: str, begun: FrameType) -> None:
     raise SystemExit
 
 
-def run_module(name: str, arguments: Sequence[str] = ()) -> None:
-    """Run a module, or a package's ``__main__``, as `python -m` does; exceptions as for
-    ``run_script``."""
-    # Python shows a module that asks while it is being found "-m", and then its file.
-    _main_module(os.getcwd(), ["-m", *arguments], name.partition(".")[0])
-    _run_found(name, alter_argv=True)
+def script_code(source: bytes, path: str) -> CodeType:
+    """Return the code of a script that another's module runs by a name of its own."""
+    if not os.path.realpath(path).startswith(tuple(_program)):
+        _serve_folder(os.path.dirname(path))
+    _program.append(path)  # its code may say a relative one
+    return _compile(source, path)
 
 
 def run_folder(path: str, arguments: Sequence[str] = ()) -> None:
     """Run the ``__main__`` of a folder or a zip file as `python FOLDER` does; exceptions as for
     ``run_script``."""
     folder = os.path.join(os.getcwd(), path)  # as Python: neither resolved nor normalised
-    _main_module(folder, [path, *arguments])
+    main_module(folder, [path, *arguments])
     # Python imports from it first, with -P, too.
     if sys.path[0] != folder:
         sys.path.insert(0, folder)
-    _run_found("__main__", alter_argv=False)
+    run_found("__main__", alter_argv=False)
 
 
-def _run_found(name: str, alter_argv: bool) -> None:
+def run_found(name: str, alter_argv: bool) -> None:
+    """Run a module that is where Python looks; exceptions as for ``run_script``."""
     import runpy  # a script must not wait for it
 
     try:
@@ -420,7 +422,7 @@ def _run_found(name: str, alter_argv: bool) -> None:
         raise
 
 
-def _main_module(folder: str, argv: list[str], package: str | None = None) -> dict[str, Any]:
+def main_module(folder: str, argv: list[str], package: str | None = None) -> dict[str, Any]:
     """Make this process the program's, and return the names of a new ``__main__``.
 
     ``folder`` is where it imports from first ("" is the current one); the files there are its own,
@@ -444,19 +446,16 @@ def serving() -> bool:
 def serve(folder: str, package: str | None = None) -> None:
     """Have this process be a program's whose files lie in a folder, and beside a package that is
     not installed."""
-    packages = _folders(os.path.dirname(str(module.__file__)) for module in (np, alight.errors))
-    standard = _folders([os.path.dirname(os.__file__)])
-    installed = (*packages, *standard)
-    _serve_folder(folder, installed)
-    if package is not None and (beside := _folder_of(package)) is not None:
-        _serve_folder(beside, installed)
+    _serve_folder(folder)
+    if package is not None and (beside := folder_of(package)) is not None:
+        _serve_folder(beside)
     floor.scalars = True
     if floor.record_floor < 0 and not config().policy.floor:
         floor.record_floor = -LEAST_FLOOR
-    hooks.appears = _appearance(packages)
+    hooks.appears = _appearance(_packages())
 
 
-def _folder_of(package: str) -> str | None:
+def folder_of(package: str) -> str | None:
     """Return the folder that a top-level module or package lies in; None where it has none."""
     from importlib.util import find_spec  # a script must not wait for it
 

@@ -18,16 +18,14 @@ from alight._src.config.loading import config, current_policy
 from alight._src.config.schema import checked
 from alight._src.launch.loader import (
     is_archive,
-    read_script,
     run_code,
     run_folder,
-    run_module,
     run_script,
 )
 from alight.backends import registry
 from alight.errors import AlightError, ConfigError
 
-__all__ = ["Action", "failing_in_words", "to_explain", "to_run", "to_start"]
+__all__ = ["Action", "failing_in_words", "read_script", "to_explain", "to_run", "to_start"]
 
 Action = Callable[[], None]
 
@@ -36,6 +34,8 @@ def action(script: str, arguments: Sequence[str], module: bool, code: bool) -> A
     """Return what runs the program: a script, a folder or "-" for standard input; the module or the
     text of that name."""
     if module:
+        from alight._src.launch.chained import run_module  # a script must not wait for it
+
         return partial(run_module, script, arguments)
     if code:
         return partial(run_code, script, arguments)
@@ -44,6 +44,21 @@ def action(script: str, arguments: Sequence[str], module: bool, code: bool) -> A
     if os.path.isdir(script) or is_archive(script):
         return partial(run_folder, script, arguments)
     return partial(run_script, script, read_script(script), arguments)
+
+
+def read_script(path: str) -> bytes:
+    """Return the script's source; where it cannot be read, say so and exit as Python does."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except failures(OSError) as error:
+        where = os.path.join(os.getcwd(), path)
+        print(
+            f"alight: can't open file {where!r}: [Errno {error.errno}] {error.strerror}. "
+            "Fix: name a script file.",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
 
 
 def check_settings() -> None:
