@@ -15,7 +15,7 @@ import alight
 from alight._src.adapt import planner_facts
 from alight._src.base.cache_registry import Cache, forget
 from alight._src.explain.dry_run import requests_of
-from alight._src.explain.forecast import Forecast
+from alight._src.explain.row_table import RowTable
 from alight._src.run import evaluate
 from alight.backends import registry
 from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
@@ -48,7 +48,7 @@ def chain(x: Any) -> Any:
     return np.sqrt(x * x + 1.0).sum()
 
 
-def row(rows: Forecast, device: str, implementation: str = "") -> dict[str, Any]:
+def row(rows: RowTable, device: str, implementation: str = "") -> dict[str, Any]:
     (found,) = [r for r in rows if (r["device"], r["implementation"]) == (device, implementation)]
     return found
 

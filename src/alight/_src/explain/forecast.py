@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from alight._src.adapt import lazy_devices, planner_facts
-from alight._src.base.formatting import readable_seconds
 from alight._src.config.loading import current_policy, policy
-from alight._src.explain import text_tables
 from alight._src.explain.dry_run import Request, requests_of
 from alight._src.explain.explained_call import as_called
+from alight._src.explain.row_table import RowTable
 from alight._src.plan.benefit import fusions
 from alight._src.plan.plan import LaunchStep
 from alight._src.plan.plan_cost import account
@@ -18,41 +17,12 @@ from alight.backends import registry
 from alight.device import Device
 from alight.errors import AlightError, UnsupportedOnDevice
 
-__all__ = ["Forecast", "device_report", "estimate", "fastest_device", "fusion_report"]
+__all__ = ["device_report", "estimate", "fastest_device", "fusion_report"]
 
 Row = dict[str, Any]
 
 
-class Forecast(list[Row]):
-    """Rows of plain values; prints as a table."""
-
-    def __init__(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
-        super().__init__(rows)
-        self._columns = columns
-
-    def __str__(self) -> str:
-        cells = [[_cell(name, row[name]) for name in self._columns] for row in self]
-        return "\n".join(
-            text_tables.aligned([name.replace("_", " ") for name in self._columns], cells)
-        )
-
-    __repr__ = __str__
-
-
-def _cell(name: str, value: Any) -> str:
-    if value is None or value == []:
-        return ""
-    if isinstance(value, dict):
-        parts = (f"{k} {_cell(name, v)}" for k, v in value.items() if v)
-        return ", ".join(parts)
-    if isinstance(value, float):
-        return readable_seconds(value)
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
-def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Forecast:
+def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RowTable:
     """Return the predicted seconds of a call.
 
     The call is planned freely, and once more for every allowed device and implementation. What it
@@ -100,13 +70,13 @@ def estimate(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Fore
     return _forecast(asked)
 
 
-def _forecast(asked: Sequence[Request]) -> Forecast:
+def _forecast(asked: Sequence[Request]) -> RowTable:
     rows = [_predicted("planned", "", asked)]
     settled = current_policy()
     unopened = [one.device for one in lazy_devices.waiting(settled)]
     for device in (*registry.devices_allowed(settled), *unopened):
         rows += _on(device, asked)
-    return Forecast(rows, ("device", "implementation", "seconds", "terms", "places", "reason"))
+    return RowTable(rows, ("device", "implementation", "seconds", "terms", "places", "reason"))
 
 
 def fastest_device(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> str:
@@ -157,7 +127,7 @@ def fastest_device(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
     return str(min(known, key=lambda row: row["seconds"])["device"])
 
 
-def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Forecast:
+def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RowTable:
     """Return what every device and backend says to a call.
 
     Every backend that is installed is probed.
@@ -233,10 +203,10 @@ def device_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
             }
         )
     columns = ("device", "available", "allowed", "supported", "profile", "seconds", "blocked")
-    return Forecast(rows, columns)
+    return RowTable(rows, columns)
 
 
-def fusion_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Forecast:
+def fusion_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> RowTable:
     """Return the fusions that planning a call makes, and those it refuses.
 
     Parameters
@@ -284,7 +254,7 @@ def fusion_report(function: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
                 }
             )
     columns = ("fused", "operation", "device", "implementation", "seconds", "parts_seconds")
-    return Forecast(rows, (*columns, "benefit", "reason"))
+    return RowTable(rows, (*columns, "benefit", "reason"))
 
 
 def _on(device: Device, asked: Sequence[Request]) -> list[Row]:

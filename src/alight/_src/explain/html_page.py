@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from alight._src.explain.tables_data import Row
 from alight._src.explain.text_tables import SHOWN, headlines, tables
 
-__all__ = ["page", "shown"]
+__all__ = ["page", "shown", "table"]
 
 
 def page(document: Row) -> str:
@@ -32,8 +32,13 @@ def shown(document: Row) -> str:
 
 def _tables(document: Row, limit: int, heading: str) -> Iterator[str]:
     for title, header, rows in tables(document, limit):
-        head = "".join(f"<th>{escape(name)}</th>" for name in header)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
-        yield f"<{heading}>{escape(title)}</{heading}><table><tr>{head}</tr>{body}</table>"
+        yield f"<{heading}>{escape(title)}</{heading}>{table(header, rows)}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of texts."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"

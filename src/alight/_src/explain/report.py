@@ -12,6 +12,7 @@ from alight._src.adapt import lazy_devices, planner_facts
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.config.schema import checked
 from alight._src.explain import text_tables
+from alight._src.explain.row_table import RowTable
 from alight._src.explain.tables_data import (
     Row,
     decision_row,
@@ -282,7 +283,7 @@ def write(path: str | os.PathLike[str], text: str) -> None:
         ) from error
 
 
-def devices(*unasked: Never) -> list[Row]:
+def devices(*unasked: Never) -> RowTable:
     """Return the devices of this process.
 
     Returns
@@ -290,7 +291,7 @@ def devices(*unasked: Never) -> list[Row]:
     list of dict
         One row for each: ``id``, ``vendor``, ``name``, ``memory_bytes``, ``implementations``,
         ``dtypes``, ``gaps``, whether it ``takes_part`` and ``why``, and its ``profile``: what
-        calibration measured, None for a device that was never calibrated.
+        calibration measured, None for a device that was never calibrated. It prints as a table.
 
     Examples
     --------
@@ -302,7 +303,8 @@ def devices(*unasked: Never) -> list[Row]:
     _takes_nothing("devices", unasked, fix)
     known = lazy_devices.known()
     profiles = {row["device"]: row for row in profile_rows(planner_facts.profiles(known))}
-    return [{**standing_row(device), "profile": profiles.get(device.id)} for device in known]
+    rows = ({**standing_row(device), "profile": profiles.get(device.id)} for device in known)
+    return RowTable(rows, ("id", "name", "memory_bytes", "implementations", "takes_part", "why"))
 
 
 def made_report(snapshot: Snapshot) -> Report:

@@ -20,6 +20,7 @@ from alight._src.ir.op_table import OPS, UFUNCS
 from alight._src.record import operators, storage_io
 from alight._src.record.array_flags import Flags, owner_of, owns, rests_on, set_writeable
 from alight._src.record.conversions import copy_of, refuse_as_index
+from alight._src.record.html_form import html_form
 from alight._src.record.indexing import getitem, setitem
 from alight._src.record.methods import ArrayMethods
 from alight._src.record.numpy_fallback import stands_for_scalar, taken, wrap
@@ -387,6 +388,8 @@ class Array(ArrayMethods):
 
     def __repr__(self) -> str:
         return repr(storage_io.looked_at(self))
+
+    _repr_html_ = property(html_form)
 
     def __str__(self) -> str:
         return str(storage_io.looked_at(self))
