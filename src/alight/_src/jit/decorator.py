@@ -24,6 +24,7 @@ from alight._src.jit.call_phases import SETTLED
 from alight._src.jit.call_signature import describe, outline
 from alight._src.jit.dispatch import Dispatching
 from alight._src.jit.function_states import States
+from alight._src.jit.pandas_engine import PandasEngine
 from alight._src.jit.scope import as_jitted
 from alight._src.jit.specialization import Specialization
 from alight._src.log.call_site import owned
@@ -196,8 +197,17 @@ def jit(function: Any = None, /, *, pure: bool = False, **unknown: Never) -> Any
         )
     pure = truth(pure, "argument pure")
     if function is None:
-        return lambda function: jit(function) if not pure else _jitted(function, pure=True)
+        return _for_pandas(lambda function: _jitted(function, pure))
     return _jitted(function, pure)
+
+
+def _for_pandas(decorator: Any) -> Any:
+    """Return a decorator that ``frame.apply(f, engine=…)`` takes."""
+    decorator.__pandas_udf__ = PandasEngine
+    return decorator
+
+
+_for_pandas(jit)
 
 
 def _jitted(function: Any, pure: bool) -> Any:
