@@ -272,12 +272,10 @@ def test_explanation_names_a_dtype_once_and_exits_beside_decisions() -> None:
 
 
 def test_what_was_learned_and_how_far_off_predictions_were_is_told() -> None:
-    made = decision()
-    learned = replace(made.candidates[0].estimate, model_seconds=2.5e-4, runs=90)
-    beside = replace(made.candidates[1].estimate, model_seconds=2e-3)
-    first, second, *others = made.candidates
-    others = (replace(first, estimate=learned), replace(second, estimate=beside), *others)
-    taught = replace(made, candidates=others)
+    ours = Estimate(1e-3, 0.5e-3, 2e-3, {"memory": 1e-3}, "a", 2.5e-4, 90)
+    numpys = Estimate(3e-3, 2e-3, 4e-3, {"memory": 3e-3}, "b", 2e-3)
+    candidates = Candidate("cpu", "numpy", numpys), Candidate("cpu", "generated", ours)
+    taught = decision(candidates=candidates)
     for seconds in (1e-3, 2e-3, 2e-3, 50.0):
         LOG.launched(taught, here(), seconds, ("generated", "cpu"), 100, False)
     text = report().explanation()
@@ -286,7 +284,7 @@ def test_what_was_learned_and_how_far_off_predictions_were_is_told() -> None:
     assert "predictions off by 50% in the median" in str(report())
     document = report().to_dict()
     assert document["totals"]["prediction_error"] == 0.5
-    assert [c["learned_runs"] for c in document["decisions"][0]["candidates"]] == [90, 0, 0]
+    assert [c["learned_runs"] for c in document["decisions"][0]["candidates"]] == [0, 90]
 
 
 def test_work_below_the_floor_has_a_table_of_its_own() -> None:
