@@ -106,10 +106,11 @@ def cell_of(group: Group, implementation: str) -> str:
 class Learned:
     """What is known of one device from its runs, by cells; without any it changes nothing."""
 
-    __slots__ = ("_classes", "_whole", "basis", "lessons")
+    __slots__ = ("_classes", "_read", "_whole", "basis", "lessons")
 
     def __init__(self, lessons: Mapping[str, Lesson], basis: str) -> None:
         self.lessons, self.basis = lessons, basis
+        self._read: dict[str, tuple[float, float]] = {}
         by_class: dict[str, list[float]] = {}
         for cell, lesson in lessons.items():
             if lesson.basis == basis:  # of another profile's predictions it says nothing in general
@@ -128,10 +129,14 @@ class Learned:
         lesson = self.lessons.get(cell)
         if lesson is None:
             return Factor(2.0**above, 0.0, 0.0)
-        runs, middle = lesson.runs, quantile(lesson.bins, 0.5)
+        known = self._read.get(cell)
+        if known is None:
+            bins = lesson.bins
+            known = quantile(bins, 0.5), quantile(bins, 0.9) - quantile(bins, 0.1)
+            self._read[cell] = known
+        runs, (middle, apart) = lesson.runs, known
         if lesson.basis != self.basis:  # what it took is known; against what, has changed
             middle += lesson.unit - math.log2(model_seconds)
-        apart = quantile(lesson.bins, 0.9) - quantile(lesson.bins, 0.1)
         doubt = max(apart / 2.0 * _OF_MEDIAN / math.sqrt(runs), 0.5 / BINS)
         return Factor(2.0 ** _leaning(middle, runs, above, _RUNS_ABOVE), runs, doubt)
 
