@@ -156,6 +156,7 @@ class Machine:
             "PYTHONPATH": os.pathsep.join([str(self.folder), str(SOURCE)]),
             "ALIGHT_CACHE_DIR": str(self.folder / "cache"),
             "ALIGHT_CALIBRATE": "off",
+            "ALIGHT_LEARN": "off",  # what the host takes is nothing like the profile it is given
             "ALIGHT_FLOOR_ALL": "1000",
             "ALIGHT_WGPU_SOFTWARE": "0",
             **variables,

@@ -16,6 +16,7 @@ import pytest
 
 import alight
 import alight.errors
+from alight._src.base.records import replace
 from alight._src.config.loading import policy
 from alight._src.explain.report import Report, report, reset
 from alight._src.explain.tables_data import profile_delta, profile_row
@@ -268,6 +269,31 @@ def test_explanation_names_a_dtype_once_and_exits_beside_decisions() -> None:
     reset()
     LOG.exit("percentile", where)
     assert report().explanation().endswith("exit), 1 run")
+
+
+def test_what_was_learned_and_how_far_off_predictions_were_is_told() -> None:
+    ours = Estimate(1e-3, 0.5e-3, 2e-3, {"memory": 1e-3}, "a", 2.5e-4, 90)
+    numpys = Estimate(3e-3, 2e-3, 4e-3, {"memory": 3e-3}, "b", 2e-3)
+    candidates = Candidate("cpu", "numpy", numpys), Candidate("cpu", "generated", ours)
+    taught = decision(candidates=candidates)
+    for seconds in (1e-3, 2e-3, 2e-3, 50.0):
+        LOG.launched(taught, here(), seconds, ("generated", "cpu"), 100, False)
+    text = report().explanation()
+    assert "predicted 1 ms (×4, learned from 90 runs), measured 2 ms" in text
+    assert "not cpu:numpy: 3 ms (×1.5, as other work)" in text
+    assert "predictions off by 50% in the median" in str(report())
+    document = report().to_dict()
+    assert document["totals"]["prediction_error"] == 0.5
+    assert [c["learned_runs"] for c in document["decisions"][0]["candidates"]] == [0, 90]
+
+
+def test_work_below_the_floor_has_a_table_of_its_own() -> None:
+    small = replace(decision(), reason=Reason.BELOW_FLOOR)
+    LOG.launched(decision(), here(), 1e-3, ("generated", "cpu"), 100, False)
+    LOG.launched(small, here(), 1e-6, ("numpy", "cpu"), 0, False, 17)
+    shown = {title.split(":")[0]: rows for title, _, rows in tables(report().to_dict(), 9)}
+    assert len(shown["Decisions"]) == len(shown["Below the floor"]) == 1
+    assert "17" in shown["Below the floor"][0]
 
 
 def test_explanation_groups_by_call_site_and_names_the_losers() -> None:

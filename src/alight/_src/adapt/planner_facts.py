@@ -37,6 +37,7 @@ __all__ = [
     "gap_on",
     "is_host_stored",
     "likely_supports",
+    "modelled",
     "profile_at_hand",
     "profile_of",
     "profiles",
@@ -179,7 +180,7 @@ def facts(
         on_gap=policy.on_gap,
         demoted=demoted,
         supports=supports,
-        estimate=estimate,
+        estimate=modelled if policy.learn == "off" else estimate,
         copy_seconds=copy_seconds,
         timed=timed,
         step_seconds=step_seconds(),
@@ -288,7 +289,18 @@ def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -
 
 
 def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
-    """Return the predicted cost of a group, or None where nothing was measured."""
+    """Return the predicted cost of a group as earlier runs correct it, or None where nothing was
+    measured."""
+    found, profile = modelled(group, device, implementation), _profiles.get(device)
+    if found is None or profile is None or asides or profile.origin == "recorded":
+        return found
+    from alight._src.adapt.learning import learned_of
+
+    return learned_of(profile).corrected(found, group, implementation)
+
+
+def modelled(group: Group, device: str, implementation: str) -> Estimate | None:
+    """Return the predicted cost of a group by the profile alone."""
     from alight._src.plan import cost
 
     if not asides:

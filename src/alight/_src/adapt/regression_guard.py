@@ -164,5 +164,7 @@ def guard_of(step: LaunchStep) -> RegressionGuard | None:
             numpys = candidate.estimate
             if numpys is None:
                 return None
-            return RegressionGuard(decision, numpys.seconds, beside=frozen)
+            # what other work showed is no measure of NumPy's time for this
+            seconds = numpys.seconds if numpys.runs else numpys.model_seconds or numpys.seconds
+            return RegressionGuard(decision, seconds, beside=frozen)
     return None

@@ -125,6 +125,9 @@ class policy:
         Choose by the cost model, or by timing the candidates.
     reproducible : bool, optional
         Whether a kernel that computed a group keeps it, where another way would change last bits.
+    learn : {"next", "now", "off"}, optional
+        Whether predictions go by what earlier processes' runs took, by this one's too, or by the
+        profile alone.
 
     Raises
     ------
@@ -156,6 +159,7 @@ class policy:
             on_gap: str | EllipsisType = ...,
             pick: str | EllipsisType = ...,
             reproducible: bool | EllipsisType = ...,
+            learn: str | EllipsisType = ...,
         ) -> None: ...
 
     else:

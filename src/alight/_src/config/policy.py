@@ -47,6 +47,7 @@ class Policy:
     on_gap: Literal["host", "raise"]
     pick: Literal["model", "measure"]
     reproducible: bool
+    learn: Literal["next", "now", "off"]
 
     def __init__(self, sources: Mapping[str, str] = MappingProxyType({}), **given: Any) -> None:
         self.sources = sources

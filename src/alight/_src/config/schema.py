@@ -298,6 +298,16 @@ _ROWS = (
         "last bits of later results. Profiles are frozen in a process either way.",
     ),
     Setting(
+        "learn",
+        one_of("next", "now", "off"),
+        "next",
+        Scope.PLACEMENT,
+        "Whether what runs took corrects [predictions](concepts.md#predictions-that-learn). "
+        "`next`: from the next start on, so that nothing changes while a program runs. `now`: in "
+        "this process, too; plans are made anew where that changes them, and with them last bits "
+        "may. `off`: the profile alone predicts, and nothing is kept of such runs.",
+    ),
+    Setting(
         "cache_dir",
         PATH,
         None,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from alight._core import floor
 from alight._src.adapt import lazy_devices
 from alight._src.adapt.first_plan import EVERYTHING
+from alight._src.adapt.learning import chosen_estimate
 from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy
 from alight._src.config.schema import IMPLEMENTATIONS
@@ -21,7 +22,7 @@ from alight.backends import machine
 from alight.device import Device
 
 __all__ = [
-    "Row", "decision_row", "device_row", "machine_row", "profile_delta", "profile_row",
+    "Row", "decision_row", "device_row", "machine_row", "median_of", "profile_delta", "profile_row",
     "profile_rows", "standing_row", "tally_row", "totals_row",
 ]  # fmt: skip
 
@@ -223,6 +224,8 @@ def _candidate_row(candidate: Candidate) -> Row:
         "low": None if estimate is None else estimate.low,
         "high": None if estimate is None else estimate.high,
         "terms": {} if estimate is None else dict(estimate.terms),
+        "model_seconds": (estimate and estimate.model_seconds) or None,
+        "learned_runs": 0 if estimate is None else estimate.runs,
         "reason": candidate.reason,
         "detail": candidate.detail,
     }
@@ -234,6 +237,40 @@ def tally_row(row: Tallied, name: str) -> Row:
     if row.reason:
         made["reason"] = row.reason
     return made
+
+
+def prediction_error(records: Iterable[Record]) -> float | None:
+    """Return by what share of what it took the median run was predicted wrong, of the runs after
+    the first; what its decision's runs took is their median. None where nothing was measured."""
+    took: dict[int, tuple[Record, list[tuple[float, int]]]] = {}
+    for record in records:
+        if record.seconds and not record.first:
+            took.setdefault(id(record.decision), (record, []))[1].append(
+                (record.seconds, record.runs)
+            )
+    errors = []
+    for record, seconds in took.values():
+        estimate = chosen_estimate(record.decision)
+        if estimate is not None:
+            middle = median_of(seconds)
+            runs = sum([times for _, times in seconds])
+            errors.append((abs(estimate.seconds - middle) / middle, runs))
+    return median_of(errors) if errors else None
+
+
+def median_of(values: Sequence[tuple[float, int]]) -> float:
+    """Return the median of values that each came so many times: at least one."""
+    half = sum([times for _, times in values]) / 2
+    below = 0
+    lower: float | None = None  # where as many are below as above, it is between two
+    for value, times in sorted(values):
+        if lower is not None:
+            return (lower + value) / 2
+        below += times
+        if below > half:
+            return value
+        lower = value if below == half else None
+    raise ValueError("of nothing")
 
 
 def totals_row(snapshot: Snapshot) -> Row:
@@ -249,6 +286,7 @@ def totals_row(snapshot: Snapshot) -> Row:
         {
             "floor_elements": least if 0 <= least < EVERYTHING else None,
             "seconds": snapshot.seconds,
+            "prediction_error": prediction_error(snapshot.records),
             "decisions": snapshot.decisions,
             "decisions_dropped": snapshot.dropped,
             **snapshot.counts,

@@ -10,6 +10,7 @@ from typing import Any
 from alight._src.base.failures import failures
 from alight._src.base.formatting import readable_bytes, readable_seconds
 from alight._src.config.loading import calibrate_here
+from alight._src.explain.tables_data import median_of
 
 __all__ = [
     "CALIBRATION_SECONDS",
@@ -62,16 +63,27 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
     if calls := document.get("calls"):  # older reports have none
         header = ["call", "call site", "way", "reason"]
         yield "Calls", header, [[c["name"], _site(c, cut), c["way"], c["reason"]] for c in calls]
-    rows = _merged(document["decisions"])
     totals = document["totals"]
+    below: list[Row] = []
+    rows: list[Row] = []
+    for row in _merged(document["decisions"]):
+        (below if row["reason"] == "below_floor" else rows).append(row)
+    header = ["call site", "operation", "elements", "ran on", "reason", "runs", "predicted"]
+    header.append("measured")
     if rows:
         title = f"Decisions: {totals['decisions']}, {readable_seconds(totals['seconds'])} measured"
+        if totals.get("prediction_error") is not None:  # older reports do not say
+            title += f", predictions off by {totals['prediction_error']:.0%} in the median"
         if totals["decisions_dropped"]:
             title += f", {totals['decisions_dropped']} no longer in the log"
         if len(rows) > limit:
             title += f"; the {limit} kinds that took longest"
-        header = ["call site", "operation", "elements", "ran on", "reason", "runs", "predicted"]
-        yield title, [*header, "measured"], [_line(row, cut) for row in rows[:limit]]
+        yield title, header, [_line(row, cut) for row in rows[:limit]]
+    if below:
+        title = "Below the floor: NumPy's at once, sampled"
+        if len(below) > limit:
+            title += f"; the {limit} kinds that took longest"
+        yield title, header, [_line(row, cut) for row in below[:limit]]
     for part, name in (("exits", "name"), ("fallbacks", "what"), ("demotions", "what")):
         found = document[part]
         if found:
@@ -116,6 +128,8 @@ def _flat(totals: Row) -> Iterable[tuple[str, str]]:
             yield from ((f"{name}.{inner}", text) for inner, text in _flat(value))
         elif name == "seconds":
             yield name, readable_seconds(value)
+        elif name == "prediction_error":  # beside the decisions
+            continue
         elif value:
             share = f" ({value / totals['eligible']:.0%})" if totals.get("eligible") else ""
             yield name, f"{value:,}{share}{_REMARKS.get(name, '')}"
@@ -131,7 +145,7 @@ def _merged(decisions: list[Row]) -> list[Row]:
         key = tuple(str(row[name]) for name in _SAME)
         found = merged.get(key)
         if found is None:
-            found = merged[key] = {**row, "runs": 0, "measured_seconds": 0.0, "later": [0, 0.0]}
+            found = merged[key] = {**row, "runs": 0, "measured_seconds": 0.0, "later": []}
             found["first"] = None
             found["over"] = 0
         found["runs"] += row["runs"]
@@ -142,30 +156,39 @@ def _merged(decisions: list[Row]) -> list[Row]:
             if row.get("first_run"):  # older reports do not say
                 found["first"] = seconds
             else:
-                found["later"][0] += row["runs"]
-                found["later"][1] += seconds * row["runs"]
+                found["later"].append((seconds, row["runs"]))
     return sorted(merged.values(), key=lambda row: -row["measured_seconds"])
 
 
 _SAME = ("call_site", "operation", "group", "shapes", "chosen", "implementation", "reason")
 
 
-def _predicted(row: Row) -> float | None:
+def _predicted(row: Row) -> str:
+    """Return what was predicted of who was chosen."""
+    own = row["chosen"], row["implementation"]
     for candidate in row["candidates"]:
-        if (candidate["device"], candidate["implementation"]) == (
-            row["chosen"],
-            row["implementation"],
-        ):
-            seconds: float | None = candidate["seconds"]
-            return seconds
-    return None
+        if (candidate["device"], candidate["implementation"]) == own:
+            return _prediction(candidate)
+    return readable_seconds(None)
+
+
+def _prediction(candidate: Row) -> str:
+    """Return predicted seconds, and what made them of the profile's."""
+    seconds, model = candidate["seconds"], candidate.get("model_seconds")  # as below
+    text, runs = readable_seconds(seconds), candidate.get("learned_runs", 0)
+    if not seconds or not model or "measured" in candidate["terms"]:
+        return text
+    times = f"×{seconds / model:.2g}"
+    if runs:
+        return f"{text} ({times}, learned from {_runs(runs)})"
+    # less is within the steps that are counted by
+    return f"{text} ({times}, as other work)" if abs(seconds / model - 1.0) > 0.1 else text
 
 
 def _measured(row: Row) -> str:
-    """Return the mean of the runs after the first; a first run alone says that it is one."""
-    runs, seconds = row["later"]
-    if runs:
-        return readable_seconds(seconds / runs)
+    """Return the median of the runs after the first; a first run alone says that it is one."""
+    if row["later"]:
+        return readable_seconds(median_of(row["later"]))
     first = row["first"]
     return readable_seconds(first) + ("" if first is None else " (first run)")
 
@@ -182,7 +205,7 @@ def _line(row: Row, cut: int) -> list[str]:
         f"{row['chosen']}:{row['implementation']}",
         row["reason"],
         str(row["runs"]),
-        readable_seconds(_predicted(row)),
+        _predicted(row),
         _measured(row),
     ]
 
@@ -210,14 +233,14 @@ def explained(document: Row) -> Iterable[str]:
                 f"{', '.join(dict.fromkeys(row['dtypes']))}: "
                 f"{row['chosen']}:{row['implementation']} ({row['reason']}), "
                 f"{_runs(row['runs'])}{_over(row['over'])}, "
-                f"predicted {readable_seconds(_predicted(row))}, "
+                f"predicted {_predicted(row)}, "
                 f"measured {_measured(row)}"
             )
             for candidate in row["candidates"]:
                 name = f"{candidate['device']}:{candidate['implementation']}"
                 if name != f"{row['chosen']}:{row['implementation']}":
                     why = " ".join(filter(None, (candidate["reason"], candidate["detail"])))
-                    yield f"    not {name}: {readable_seconds(candidate['seconds'])} {why}".rstrip()
+                    yield f"    not {name}: {_prediction(candidate)} {why}".rstrip()
         yield from exits.get(site, ())
 
 

@@ -255,6 +255,18 @@ class Log:
         """Return how many decisions are kept (setting ``log_size``)."""
         return config().log_size if self._size is None else self._size
 
+    @property
+    def decisions(self) -> int:
+        """Return how many decisions ran, those that were dropped among them."""
+        return self._decisions
+
+    def rows(self) -> tuple[_Row, ...]:
+        """Return the fields of the `Record`s that are kept."""
+        for collect in tuple(self.collectors):
+            collect()
+        with self._lock:
+            return () if self._ring is None else tuple(self._ring)
+
     def launched(
         self,
         decision: Decision,
@@ -359,11 +371,9 @@ class Log:
 
     def snapshot(self) -> Snapshot:
         """Return all that the log holds now."""
-        for collect in tuple(self.collectors):
-            collect()
+        rows = self.rows()
         with self._lock:
-            ring = self._ring
-            records = () if ring is None else tuple([Record(*row) for row in ring])
+            records = tuple([Record(*row) for row in rows])
             return Snapshot(
                 records=records,
                 decisions=self._decisions,

@@ -17,12 +17,17 @@ Spot = tuple[str, str]  # device, implementation
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Predicted seconds with an 80 % interval and what they are made of."""
+    """Predicted seconds with an 80 % interval and what they are made of. ``cell`` names the work
+    that what real runs took is kept of (`plan.learned`), ``model_seconds`` are what the profile
+    alone predicts, and ``runs`` those that corrected it."""
 
     seconds: float
     low: float
     high: float
     terms: Mapping[str, float]
+    cell: str = ""
+    model_seconds: float = 0.0
+    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,9 +90,7 @@ class _Writer:
 
     def candidate(self, one: Candidate) -> list[Any]:
         found = one.estimate
-        estimate = (
-            None if found is None else [found.seconds, found.low, found.high, {**found.terms}]
-        )
+        estimate = None if found is None else [*_fields(found, _ESTIMATE).values()]
         return [one.device, one.implementation, estimate, one.reason, one.detail]
 
     def group(self, group: Group) -> int:
@@ -192,6 +190,7 @@ _LAUNCH_NAME, _VIEW_NAME, _WRITE_NAME = "launch", "view", "write"
 _LAUNCH = ("device", "implementation", "inputs", "outputs", "nodes", "over", "passes")
 _VIEW = ("source", "target", "offset")
 _WRITE = ("old", "value", "target", "offset", "device", "home")
+_ESTIMATE = ("seconds", "low", "high", "terms", "cell", "model_seconds", "runs")
 _REFUSAL = (*("operation", "parts", "nodes", "device", "seconds", "parts_seconds", "reason"),)
 _DECISION = (
     *("operation", "kind", "group", "dtypes", "shapes", "elements", "flops", "bytes", "batch"),

@@ -353,6 +353,7 @@ first_plan.PARTS += [
     *("alight._src.plan.workload", "alight._src.plan.profile", "alight._src.plan.loop_overhead"),
     *("alight._src.plan.plan", "alight._src.plan.cost", "alight._src.ir.rewrite"),
     *("alight._src.plan.choose", "alight._src.plan.place", "alight._src.adapt.lazy_devices"),
+    *("alight._src.plan.learned", "alight._src.adapt.learning"),
     *("alight._src.codegen.common.keys", "alight._src.run.kernels", "alight.backends.host"),
     *("alight._src.run.pending_outcomes", "alight._src.run.prepared_step"),
     *("alight._src.run.execute", "alight._src.measure.bounds", "alight._src.codegen.common.gaps"),
@@ -478,6 +479,11 @@ def replay(plan: Plan, values: list[Value | None], order: WriteOrder | None = No
 
 
 def _plan(key: Key, values: Sequence[Value], graph: Graph | None = None) -> Plan:
+    if _policy().learn == "now":
+        from alight._src.adapt import learning
+
+        with residency.LOCK:
+            learning.at_once()
     plan = _plans.get(key)
     if plan is None:
         try:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from functools import partial
 
+from alight._src.adapt import planner_facts
+from alight._src.adapt.learning import holds
 from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
@@ -30,7 +32,7 @@ __all__ = ["LEAST_NODES", "found", "keep"]
 
 _KIND = "plan"
 # Part of every key: raise it when a document says something else.
-_VERSION = 1
+_VERSION = 2
 # Of fewer nodes a plan is made in less time than one is read and checked.
 LEAST_NODES = 16
 # What plans are made of: who changes a file of it never runs an old plan.
@@ -55,6 +57,8 @@ def found(graph: Graph, facts: Facts) -> Plan | None:
         LOG.fallback(f"plan {key}", error)
         default_store().remove(_KIND, key)
         return None
+    if facts.estimate is planner_facts.estimate and not holds(plan):
+        return None  # and one by what has been learned since takes its place
     LOG.count(plans_loaded=1)
     return plan
 
@@ -107,6 +111,7 @@ def _key(graph: Graph, facts: Facts) -> str | None:
         [sorted(spaces) for spaces in facts.residency],
         *(facts.bases, sorted(facts.windows.items()), sorted(facts.host_required)),
     ]
-    own = [facts.step_seconds, sorted(facts.steps.items())]
+    learns = facts.estimate is planner_facts.estimate
+    own = [facts.step_seconds, sorted(facts.steps.items()), learns]
     measured = [profile.made_at, profile.doubts]
     return digest([_VERSION, asked, known, measured, policy, lies, own], _KIND)
