@@ -1,9 +1,26 @@
 /* ArrayBase: a storage and a view of it; its operators are in operators.c. */
 #include "core.h"
 
+/* Arrays that died, to be given out again: small work makes one for each op. A row of NumPy's loops over elements
+   has a few at a time. */
+enum { SPARE = 32 };
+static PyObject *spare[SPARE];
+static int spares;
+
+/* Return an array whose fields are NULL. */
+static Array *array_alloc(PyTypeObject *type)
+{
+    if (spares == 0 || (PyObject *)type != hooks->array) {
+        return (Array *)type->tp_alloc(type, 0);
+    }
+    PyObject *self = PyObject_Init(spare[--spares], type);
+    PyObject_GC_Track(self);
+    return (Array *)self;
+}
+
 PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window)
 {
-    Array *self = (Array *)type->tp_alloc(type, 0);
+    Array *self = array_alloc(type);
     if (self != NULL) {
         live_arrays++;
         self->storage = Py_NewRef(storage);
@@ -15,7 +32,7 @@ PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window)
 /* Return an array of what NumPy made: a fresh ndarray, or a scalar; consumes it. */
 PyObject *array_made_of(PyTypeObject *type, PyObject *made)
 {
-    Array *self = (Array *)type->tp_alloc(type, 0);
+    Array *self = array_alloc(type);
     if (self == NULL) {
         Py_DECREF(made);
         return NULL;
@@ -93,18 +110,6 @@ static PyObject *array_concat(PyObject *self, PyObject *other)
     return NULL;
 }
 
-/* Python fills these slots of a class made in Python by the operators of numbers, or leaves them empty. */
-static PyObject *array_init_subclass(PyObject *type, PyObject *Py_UNUSED(none))
-{
-    PySequenceMethods *sequence = ((PyTypeObject *)type)->tp_as_sequence;
-    sequence->sq_concat = sequence->sq_inplace_concat = array_concat;
-    if (strcmp(((PyTypeObject *)type)->tp_name, "Array") == 0) {
-        /* Python's own messages name a type by this, and would name none of a class made in Python by its module. */
-        ((PyTypeObject *)type)->tp_name = "alight.Array";
-    }
-    Py_RETURN_NONE;
-}
-
 static PySequenceMethods array_sequence = {
     .sq_concat = array_concat,
     .sq_item = array_item,
@@ -172,6 +177,49 @@ static void array_dealloc(Array *self)
     }
     array_clear(self);
     Py_TYPE(self)->tp_free(self);
+}
+
+/* Of the class of arrays itself, whose fields are those above: Python's own way looks for more. */
+static void own_array_dealloc(Array *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    bool itself = (PyObject *)type == hooks->array; /* or a class of the program's, whose own fields are gone */
+    if (itself && type->tp_finalize != NULL && PyObject_CallFinalizerFromDealloc((PyObject *)self) < 0) {
+        return; /* a program gave the class one, and it keeps the array */
+    }
+    live_arrays--;
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    array_clear(self);
+    if (itself && spares < SPARE) {
+        spare[spares++] = (PyObject *)self;
+    } else {
+        type->tp_free(self);
+    }
+    Py_DECREF(type);
+}
+
+/* Have arrays of a class made in Python end so, where it adds no fields. */
+static void ends_at_once(PyTypeObject *type)
+{
+    if (type->tp_basicsize == sizeof(Array) && type->tp_dictoffset == 0 && type->tp_itemsize == 0) {
+        type->tp_dealloc = (destructor)own_array_dealloc;
+    }
+}
+
+/* Python fills these slots of a class made in Python by the operators of numbers, or leaves them empty. */
+static PyObject *array_init_subclass(PyObject *type, PyObject *Py_UNUSED(none))
+{
+    PySequenceMethods *sequence = ((PyTypeObject *)type)->tp_as_sequence;
+    sequence->sq_concat = sequence->sq_inplace_concat = array_concat;
+    if (strcmp(((PyTypeObject *)type)->tp_name, "Array") == 0) {
+        /* Python's own messages name a type by this, and would name none of a class made in Python by its module. */
+        ((PyTypeObject *)type)->tp_name = "alight.Array";
+        ends_at_once((PyTypeObject *)type);
+    }
+    Py_RETURN_NONE;
 }
 
 static PyObject *array_of(PyObject *type, PyObject *value)

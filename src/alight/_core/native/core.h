@@ -212,12 +212,21 @@ bool data_is_private(Data *self); /* though it was shared once: nobody has it an
 bool data_is_own(Data *self);  /* nobody outside can see its memory on the host */
 PyObject *view_new(PyObject *layout, Py_ssize_t offset, bool writeable);
 PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe);
+PyObject *view_from(PyTypeObject *type, Array *self, PyObject *layout, npy_intp offset);
 PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* at_hand.c */
+PyObject *bytes_at_hand(Array *array, npy_intp least);
+PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn);
+PyObject *element_at_hand(Array *array, PyObject *key);
+int set_element_at_hand(Array *array, PyObject *key, PyObject *item);
+PyObject *at_hand(PyObject *module, PyObject *array);
+PyObject *export_at_hand(Array *array);
+PyObject *exported(PyObject *module, PyObject *array);
 
 /* once.c, once_arithmetic.c, once_index.c, once_call.c */
 bool may_do(Py_ssize_t *least);
-PyObject *bytes_at_hand(Array *array, npy_intp least);
-PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn);
+bool may_do_below(Py_ssize_t least);
 PyObject *operand(PyObject *item, npy_intp least);
 PyObject *operand_as_made(PyObject *item, npy_intp least);
 bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, bool product);
@@ -227,9 +236,10 @@ bool is_several(PyObject *made);
 PyObject *taken_over(PyObject *made, npy_intp least);
 PyObject *scalar_adopted(PyObject *scalar);
 Value *fresh_value(PyObject *array);
-PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right);
-PyObject *once_unary(unaryfunc run, PyObject *array);
+PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_t least);
+PyObject *once_unary(unaryfunc run, PyObject *array, Py_ssize_t least);
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
+bool calls_ready(void);
 PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
 PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *out);
 PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
@@ -242,9 +252,8 @@ PyObject *once_getitem(PyObject *array, PyObject *key);
 int once_setitem(PyObject *array, PyObject *key, PyObject *item);
 PyObject *take_over(PyObject *module, PyObject *array);
 PyObject *fresh_array(PyObject *module, PyObject *made);
-PyObject *at_hand(PyObject *module, PyObject *array);
-PyObject *export_at_hand(Array *array);
-PyObject *exported(PyObject *module, PyObject *array);
+/* Find what an index of an axis of this length means; negative: it is too far, or too large. */
+npy_intp index_of(PyObject *part, npy_intp length);
 
 /* border.c */
 extern long long live_arrays;

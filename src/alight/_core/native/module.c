@@ -97,7 +97,7 @@ PyMODINIT_FUNC PyInit__native(void)
     import_array();
     namespace_sized();
     empty_tuple = PyTuple_New(0);
-    if (empty_tuple == NULL || !errstate_ready() || !layouts_ready() || !array_ready() || !requests_ready() || !turns_ready() || !masked_ready()) {
+    if (empty_tuple == NULL || !errstate_ready() || !calls_ready() || !layouts_ready() || !array_ready() || !requests_ready() || !turns_ready() || !masked_ready()) {
         return NULL;
     }
     PyObject *module = PyModule_Create(&definition);

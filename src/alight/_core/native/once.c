@@ -31,118 +31,12 @@ static bool called_by_user(void)
     return users;
 }
 
-/* Find the elements below which work is NumPy's. False where none is, or with an error set. While a thread is
-   traced, what is read must be told. */
-bool may_do(Py_ssize_t *least)
-{
-    return floor_in_force(least) && (floors->traced == 0 || *least == OUTRIGHT) && *least > 0 && called_by_user();
-}
+/* Tell whether work of fewer elements than a floor is done at once. While a thread is traced, what is read must be
+   told. */
+bool may_do_below(Py_ssize_t least) { return (floors->traced == 0 || least == OUTRIGHT) && least > 0 && called_by_user(); }
 
-/* Tell whether a layout stays within so many bytes from an offset. */
-static bool lies_within(Layout *layout, npy_intp offset, npy_intp nbytes)
-{
-    npy_intp low = offset, high = offset + layout->itemsize;
-    for (npy_intp i = 0; i < layout->ndim; i++) {
-        npy_intp reach = (layout->numbers[i] - 1) * layout->numbers[layout->ndim + i];
-        *(reach < 0 ? &low : &high) += reach;
-    }
-    return layout->size == 0 || (low >= 0 && high <= nbytes);
-}
-
-/* Tell whether several elements lie in one place, of whose writing NumPy may have to warn. */
-static bool overlaps_itself(Layout *layout)
-{
-    for (npy_intp i = 0; i < layout->ndim; i++) {
-        if (layout->numbers[layout->ndim + i] == 0 && layout->numbers[i] > 1) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static PyObject *bytes_of(Array *array, npy_intp least, bool write)
-{
-    PyObject *made = write ? NULL : made_of((PyObject *)array);
-    if (made != NULL && PyArray_CheckExact(made)) {
-        npy_intp size = PyArray_SIZE((PyArrayObject *)made);
-        if (size >= least) {
-            return NULL;
-        }
-        Py_INCREF(made);
-        if (floors->kept > 0 && size >= floors->kept) {
-            meet_large();
-        }
-        return made;
-    }
-    Layout *layout = window_of(array);
-    Storage *storage = (Storage *)array->storage;
-    if (layout == NULL || layout->size >= least || !is_value(storage->value)) {
-        return NULL;
-    }
-    if (floors->kept > 0 && layout->size >= floors->kept && !floors->met) {
-        meet_large();
-        return bytes_of(array, least, write); /* the collector may have run, and finalizers of the program's */
-    }
-    Value *value = (Value *)storage->value;
-    bool whole = array->window == Py_None;
-    if (is_pending(value) || !is_layout(value->layout)) {
-        return NULL;
-    }
-    if (value->data == Py_None) {
-        bool constant = whole && !write && value->attrs != NULL && PyArray_CheckExact(value->attrs);
-        return constant ? Py_NewRef(value->attrs) : NULL;
-    }
-    Data *data = (Data *)value->data;
-    if (!is_data(value->data) || data->array == NULL || !PyArray_CheckExact(data->array)) {
-        return NULL;
-    }
-    PyArrayObject *owner = (PyArrayObject *)data->array;
-    if (write
-        && (overlaps_itself(layout) || (!whole && !((View *)array->window)->writeable) || data->remote != Py_None
-            || storage->lease != Py_None || !PyArray_ISWRITEABLE(owner) || !may_write(storage)
-            /* of the caller's memory nothing is deferred in a body that was given up */
-            || (data->foreign ? !outright() : Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1))) {
-        return NULL;
-    }
-    npy_intp offset = value->offset + (whole ? 0 : ((View *)array->window)->offset);
-    if (data->layout == (PyObject *)layout && offset == 0) {
-        return Py_NewRef(data->array);
-    }
-    if (layout->size == 0 && offset > PyArray_NBYTES(owner)) { /* of no rows of three columns, the second */
-        offset = PyArray_NBYTES(owner);
-    }
-    if (!lies_within(layout, offset, PyArray_NBYTES(owner))) {
-        return NULL;
-    }
-    PyObject *result = PyArray_NewFromDescr(
-        &PyArray_Type, (PyArray_Descr *)Py_NewRef(layout->dtype), (int)layout->ndim, layout->numbers,
-        layout->numbers + layout->ndim, PyArray_BYTES(owner) + offset, PyArray_FLAGS(owner) & NPY_ARRAY_WRITEABLE, NULL);
-    if (result != NULL && PyArray_SetBaseObject((PyArrayObject *)result, Py_NewRef(data->array)) < 0) {
-        Py_CLEAR(result);
-    }
-    return result;
-}
-
-/* Return an ndarray over the bytes of an array of ours of fewer elements than ``least``, where they are at hand, to
-   be read. NULL, without an error unless memory is out, where not. */
-PyObject *bytes_at_hand(Array *array, npy_intp least) { return bytes_of(array, least, false); }
-
-/* The same to be written, which only the case is where nobody needs the old ones: in one's turn, which the caller
-   ends (end_turn). */
-PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn)
-{
-    PyObject *bytes = bytes_of(array, least, true);
-    *turn = NULL;
-    if (bytes != NULL) {
-        Storage *storage = *turn = (Storage *)Py_NewRef(array->storage);
-        begin_write(storage);
-        if (storage->open == NULL) { /* NumPy may let other threads run: what they copy meanwhile is not kept */
-            storage->open = Py_NewRef(((Value *)storage->value)->data);
-            ((Data *)storage->open)->writing++;
-        }
-    }
-    return bytes;
-}
+/* Find the elements below which work is NumPy's. False where none is, or with an error set. */
+bool may_do(Py_ssize_t *least) { return floor_in_force(least) && may_do_below(*least); }
 
 /* Return an operand as NumPy takes it. */
 PyObject *operand(PyObject *item, npy_intp least)
@@ -266,7 +160,7 @@ PyObject *taken_over(PyObject *made, npy_intp least)
     }
     least = array_floor(least);
     bool plain = floors->scalars || least == OUTRIGHT;
-    if (is_native_scalar(made)) {
+    if (!PyArray_CheckExact(made) && is_native_scalar(made)) {
         return plain ? made : array_made_of((PyTypeObject *)hooks->array, made);
     }
     if (PyArray_CheckExact(made)) {
@@ -305,51 +199,4 @@ PyObject *taken_over(PyObject *made, npy_intp least)
     Py_XDECREF(hook);
     Py_DECREF(made);
     return result;
-}
-
-/* Return an ndarray that shares the memory of an array, as `export` (storage_io) does, where that lies on the host
-   and nobody but the array needs what is there; NULL where not, without an error unless memory is out. */
-PyObject *export_at_hand(Array *array)
-{
-    Storage *storage = floors->traced ? NULL : (Storage *)storage_of(array);
-    Layout *layout = window_of(array);
-    if (storage == NULL || layout == NULL || layout->size == 0 || !is_value(storage->value) || storage->lease != Py_None || !may_write(storage)
-        || (array->window != Py_None && !((View *)array->window)->writeable)) {
-        return NULL;
-    }
-    Value *value = (Value *)storage->value;
-    Data *data = is_pending(value) ? NULL : (Data *)value->data;
-    if (!is_data((PyObject *)data) || data->foreign || data->remote != Py_None || data->writing
-        || (!data->shared && (Py_REFCNT(value) > 1 || Py_REFCNT(data) > 1))) {
-        return NULL;
-    }
-    PyObject *found = bytes_of(array, NPY_MAX_INTP, false);
-    if (found == NULL || !PyArray_ISWRITEABLE((PyArrayObject *)found)) {
-        Py_XDECREF(found);
-        return NULL;
-    }
-    data->shared = true;
-    if (found == data->array) {
-        Py_SETREF(found, PyArray_View((PyArrayObject *)found, NULL, NULL));
-        data->shared = true; /* whoever looked before it was there has taken it back */
-    }
-    return found;
-}
-
-PyObject *exported(PyObject *module, PyObject *array)
-{
-    if (!expect_type(array, &ArrayType, "array")) {
-        return NULL;
-    }
-    PyObject *found = export_at_hand((Array *)array);
-    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_NotImplemented);
-}
-
-PyObject *at_hand(PyObject *module, PyObject *array)
-{
-    if (!expect_type(array, &ArrayType, "array")) {
-        return NULL;
-    }
-    PyObject *found = floors->traced && !outright() ? NULL : bytes_at_hand((Array *)array, NPY_MAX_INTP);
-    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }

@@ -1,24 +1,21 @@
 /* Operators at once on small arrays, as once.c says; and whether whole numbers without axes may overflow. */
 #include "core.h"
 
-/* Tell whether an operand is a whole number of ours without axes. NumPy's own scalars warn themselves. */
-static bool is_whole_number(PyObject *item)
+/* Tell whether an operand is a whole number of ours without axes, which NumPy is given as an array. Its own scalars
+   warn themselves. */
+static inline bool is_whole_number(PyObject *item, PyObject *taken)
 {
-    PyObject *made = made_of(item);
-    if (made != NULL) {
-        return PyArray_CheckExact(made) && PyArray_NDIM((PyArrayObject *)made) == 0 && PyTypeNum_ISINTEGER(PyArray_TYPE((PyArrayObject *)made));
-    }
-    Layout *layout = is_ours(item) ? window_of((Array *)item) : NULL;
-    return layout != NULL && layout->ndim == 0 && PyTypeNum_ISINTEGER(((PyArray_Descr *)layout->dtype)->type_num);
+    return PyArray_CheckExact(taken) && PyArray_NDIM((PyArrayObject *)taken) == 0 && PyTypeNum_ISINTEGER(PyArray_TYPE((PyArrayObject *)taken))
+        && is_ours(item);
 }
 
 /* Tell whether arithmetic on operands may be on whole numbers without axes: NumPy's scalars warn where they
    overflow, and its arrays do not; the hook tells them apart. */
-static bool may_overflow(binaryfunc run, PyObject *left, PyObject *right)
+static bool may_overflow(binaryfunc run, PyObject *left, PyObject *right, PyObject *const *taken)
 {
     bool computes = run == PyNumber_Add || run == PyNumber_Subtract || run == PyNumber_Multiply
         || run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
-    return computes && (is_whole_number(left) || is_whole_number(right));
+    return computes && (is_whole_number(left, taken[0]) || is_whole_number(right, taken[1]));
 }
 
 /* Read a whole number: Python's, or an array's without axes, of so many bits (Python's takes the other's dtype). */
@@ -59,10 +56,9 @@ static bool cannot_overflow(PyObject *const *both)
     return values[0] < limit && values[1] < limit && (natural ? values[1] >= 0 && values[0] >= values[1] : values[0] > -limit && values[1] > -limit);
 }
 
-PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
+PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_t least)
 {
-    Py_ssize_t least;
-    if (!may_do(&least)) {
+    if (!may_do_below(least)) {
         return NULL;
     }
     bool product = run == PyNumber_MatrixMultiply;
@@ -70,22 +66,21 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right)
     PyObject *both[2] = {product ? operand(left, most) : operand_as_made(left, most), NULL};
     both[1] = both[0] == NULL ? NULL : product ? operand(right, most) : operand_as_made(right, most);
     bool small = both[1] != NULL && !outgrow(both, 2, most, product)
-        && (!may_overflow(run, left, right) || cannot_overflow(both));
+        && (!may_overflow(run, left, right, both) || cannot_overflow(both));
     PyObject *result = small ? taken_over(run(both[0], both[1]), least) : NULL;
     Py_XDECREF(both[0]);
     Py_XDECREF(both[1]);
     return result;
 }
 
-PyObject *once_unary(unaryfunc run, PyObject *array)
+PyObject *once_unary(unaryfunc run, PyObject *array, Py_ssize_t least)
 {
-    Py_ssize_t least;
-    if (!may_do(&least)) {
+    if (!may_do_below(least)) {
         return NULL;
     }
     PyObject *one = operand_as_made(array, least), *zero = NULL;
     bool small = one != NULL;
-    if (small && (run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array)) {
+    if (small && (run == PyNumber_Negative || run == PyNumber_Absolute) && is_whole_number(array, one)) {
         zero = PyLong_FromLong(0);
         PyObject *both[2] = {run == PyNumber_Negative ? zero : one, run == PyNumber_Negative ? one : zero};
         small = zero != NULL && cannot_overflow(both); /* as what is taken from nothing, or as it is */
@@ -105,17 +100,57 @@ static bool stays_in_place(PyObject *target, PyObject *item)
     return same && cannot_overflow(both);
 }
 
+/* Tell whether what NumPy makes of a scalar of its own and an item in an operation in place is of the scalar's type. */
+static bool stays_scalar(binaryfunc run, PyObject *scalar, PyObject *item)
+{
+    bool computes = run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
+    if (!PyArray_IsScalar(scalar, Floating) && !((PyArray_IsScalar(scalar, Integer) || PyArray_IsScalar(scalar, ComplexFloating)) && computes)) {
+        return false;
+    }
+    return Py_IS_TYPE(item, Py_TYPE(scalar)) || PyLong_CheckExact(item) || (PyFloat_CheckExact(item) && !PyArray_IsScalar(scalar, Integer));
+}
+
+/* Do an operation in place on an array that is a scalar NumPy made. NULL without an error: it is not, or becomes
+   another's type. */
+static PyObject *scalar_in_place(binaryfunc run, Array *array, PyObject *item)
+{
+    PyObject *made = made_of((PyObject *)array);
+    if (made == NULL || !stays_scalar(run, made, item)) {
+        return NULL;
+    }
+    Py_INCREF(made);
+    PyObject *result = run(made, item);
+    if (result != NULL && Py_TYPE(result) == Py_TYPE(made) && made_of((PyObject *)array) == made) { /* warnings run any code */
+        Py_SETREF(array->made, result);
+        result = Py_NewRef((PyObject *)array);
+    } else if (result == NULL && (PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError)) && !is_interrupt()) {
+        PyErr_Clear(); /* the hook words it */
+    } else {
+        Py_CLEAR(result);
+    }
+    Py_DECREF(made);
+    return result;
+}
+
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
 {
     Py_ssize_t least;
     if (!is_ours(array) || !may_do(&least)) {
         return NULL;
     }
+    if (made_of(array) != NULL && least > 1) {
+        PyObject *item = operand_as_made(other, least), *result = item == NULL ? NULL : scalar_in_place(run, (Array *)array, item);
+        Py_XDECREF(item);
+        if (result != NULL || PyErr_Occurred()) {
+            return result;
+        }
+    }
     bool quick = run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
     npy_intp most = quick ? paced_in_place(array, other, least) : least;
     Storage *turn = NULL;
     PyObject *item = operand_as_made(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &turn);
-    bool small = target != NULL && (!may_overflow(run, array, array) || stays_in_place(target, item));
+    PyObject *both[2] = {target, target};
+    bool small = target != NULL && (!may_overflow(run, array, array, both) || stays_in_place(target, item));
     PyObject *result = small ? run(target, item) : NULL;
     end_turn(turn);
     if (result != NULL) {

@@ -1,7 +1,16 @@
 /* NumPy's functions and methods, called at once on small arrays; as in once.c, NULL without an error: the function
    of ours is to be asked. */
 #include "core.h"
-#include <numpy/ufuncobject.h>
+
+static PyObject *numpy_matmul;
+
+bool calls_ready(void)
+{
+    PyObject *umath = PyImport_ImportModule("numpy._core.umath");
+    numpy_matmul = umath == NULL ? NULL : PyObject_GetAttrString(umath, "matmul");
+    Py_XDECREF(umath);
+    return numpy_matmul != NULL;
+}
 
 enum { MOST = 8, LISTED = 32, DEEP = NPY_MAXDIMS }; /* arguments; arrays in a list; lists in lists */
 
@@ -79,8 +88,7 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
     if (names == NULL && (names = Py_BuildValue("(s)", "out")) == NULL) {
         return NULL;
     }
-    bool product = strcmp(Py_TYPE(function)->tp_name, "numpy.ufunc") == 0
-        && strcmp(((PyUFuncObject *)function)->name, "matmul") == 0;
+    bool product = function == numpy_matmul;
     npy_intp most = product && nargs == 2 && out == NULL ? paced_product(args[0], args[1], least) : least;
     while (count < nargs && (plain[count] = operand(args[count], most)) != NULL) {
         count++;
@@ -128,6 +136,9 @@ static bool is_plain(PyObject *item, npy_intp *left, int depth)
 static PyObject *taken_in(PyObject *item, npy_intp least)
 {
     npy_intp left = least;
+    if (is_ours(item)) {
+        return operand(item, least);
+    }
     if (is_plain(item, &left, 0)) {
         return Py_NewRef(item);
     }

@@ -35,6 +35,108 @@ static int kind_of(PyObject *key, npy_intp ndim)
     return count == ndim ? ELEMENT : count < ndim ? INTEGERS : FANCY; /* too many: NumPy words it */
 }
 
+npy_intp index_of(PyObject *part, npy_intp length)
+{
+    npy_intp index = PyLong_CheckExact(part) ? PyLong_AsSsize_t(part) : PyNumber_AsSsize_t(part, NULL);
+    if (index == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        return -1;
+    }
+    index += index < 0 ? length : 0;
+    return index < length ? index : -1;
+}
+
+/* What a key picks, as NumPy says it of an ndarray. */
+typedef struct {
+    npy_intp ndim, offset, shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
+} Picked;
+
+static inline void keep_axis(Picked *picked, npy_intp length, npy_intp stride)
+{
+    picked->shape[picked->ndim] = length;
+    picked->strides[picked->ndim++] = stride;
+}
+
+/* Find what a basic key picks of a layout. False: NumPy knows, of what is empty, and what it refuses. */
+static bool pick(Layout *whole, PyObject *key, Picked *picked)
+{
+    bool several = PyTuple_CheckExact(key);
+    PyObject *const *parts = several ? &PyTuple_GET_ITEM(key, 0) : &key;
+    npy_intp count = several ? PyTuple_GET_SIZE(key) : 1, axis = 0, taken = 0;
+    const npy_intp *shape = whole->numbers, *strides = shape + whole->ndim;
+    bool open = false;
+    picked->ndim = picked->offset = 0;
+    for (npy_intp i = 0; i < count; i++) {
+        taken += parts[i] != Py_None && parts[i] != Py_Ellipsis;
+    }
+    if (taken > whole->ndim || whole->ndim + count - taken > NPY_MAXDIMS) {
+        return false;
+    }
+    for (npy_intp i = 0; i < count; i++) {
+        PyObject *part = parts[i];
+        if (part == Py_None) {
+            keep_axis(picked, 1, 0);
+        } else if (part == Py_Ellipsis) {
+            if (open) {
+                return false;
+            }
+            open = true;
+            for (npy_intp last = axis + whole->ndim - taken; axis < last; axis++) {
+                keep_axis(picked, shape[axis], strides[axis]);
+            }
+        } else if (PySlice_Check(part)) {
+            Py_ssize_t start, stop, step;
+            if (PySlice_Unpack(part, &start, &stop, &step) < 0) {
+                PyErr_Clear();
+                return false;
+            }
+            npy_intp length = PySlice_AdjustIndices(shape[axis], &start, &stop, step);
+            if (length == 0) {
+                return false;
+            }
+            keep_axis(picked, length, strides[axis] * step);
+            picked->offset += strides[axis++] * start;
+        } else {
+            npy_intp index = index_of(part, shape[axis]);
+            if (index < 0) {
+                return false;
+            }
+            picked->offset += strides[axis++] * index;
+        }
+    }
+    for (; axis < whole->ndim; axis++) {
+        keep_axis(picked, shape[axis], strides[axis]);
+    }
+    return true;
+}
+
+/* Tell whether an item is the very window of an array that a key picks, which it is to be set to: as after
+   ``a[1:] += b``. */
+static bool is_there(Array *self, Layout *layout, PyObject *key, PyObject *item)
+{
+    Array *other = (Array *)item;
+    bool within = is_ours(item) && other->storage == self->storage && other->window != NULL && Py_IS_TYPE(other->window, &ViewType);
+    View *outer = self->window == Py_None ? NULL : (View *)self->window, *window = within ? (View *)other->window : NULL;
+    Picked found, *picked = &found;
+    if (!within || !window->writeable || !is_layout(window->layout) || (outer != NULL && !outer->writeable) || !pick(layout, key, picked)) {
+        return false;
+    }
+    Layout *from = (Layout *)window->layout;
+    bool same = from->dtype == layout->dtype && from->ndim == picked->ndim
+        && window->offset == picked->offset + (outer == NULL ? 0 : outer->offset);
+    for (npy_intp i = 0; same && i < picked->ndim; i++) {
+        same = from->numbers[i] == picked->shape[i] && from->numbers[picked->ndim + i] == picked->strides[i];
+    }
+    return same;
+}
+
+/* Tell whether a key may pick so many elements. */
+static bool picks_many(Layout *layout, PyObject *key, npy_intp least)
+{
+    Picked picked;
+    return !pick(layout, key, &picked) || PyArray_MultiplyList(picked.shape, (int)picked.ndim) >= least;
+}
+
 /* Return the key with an ellipsis at its end: then NumPy gives a view where it would read. */
 static PyObject *open_ended(PyObject *key)
 {
@@ -49,23 +151,17 @@ static PyObject *open_ended(PyObject *key)
     return longer;
 }
 
-/* Return what a basic key picks of an ndarray, as an ndarray. */
-static PyObject *picked(PyObject *array, PyObject *key, int kind)
-{
-    PyObject *whole = kind == BASIC ? Py_NewRef(key) : open_ended(key);
-    PyObject *window = whole == NULL ? NULL : PyObject_GetItem(array, whole);
-    Py_XDECREF(whole);
-    if (window != NULL && !PyArray_CheckExact(window)) {
-        Py_CLEAR(window);
-    }
-    return window;
-}
-
 static PyObject *view_at(Array *self, Layout *parent, PyObject *key, int kind)
 {
-    PyObject *probe = layout_probe(parent, NULL);
-    PyObject *window = probe == NULL ? NULL : picked(probe, key, kind);
-    PyObject *result = window == NULL ? NULL : view_over((PyTypeObject *)hooks->array, self, window, probe);
+    Picked picked;
+    if (pick(parent, key, &picked)) {
+        PyObject *layout = layout_find((PyArray_Descr *)parent->dtype, picked.ndim, picked.shape, picked.strides);
+        return layout == NULL ? NULL : view_from((PyTypeObject *)hooks->array, self, layout, picked.offset);
+    }
+    PyObject *probe = layout_probe(parent, NULL), *whole = kind == BASIC ? Py_NewRef(key) : open_ended(key);
+    PyObject *window = probe == NULL || whole == NULL ? NULL : PyObject_GetItem(probe, whole);
+    PyObject *result = window != NULL && PyArray_CheckExact(window) ? view_over((PyTypeObject *)hooks->array, self, window, probe) : NULL;
+    Py_XDECREF(whole);
     Py_XDECREF(window);
     Py_XDECREF(probe);
     return result;
@@ -111,13 +207,12 @@ PyObject *once_getitem(PyObject *array, PyObject *key)
     if (floors->traced && !plain) {
         return NULL;
     }
-    PyObject *whole = bytes_at_hand(self, NPY_MAX_INTP), *element = NULL;
-    if (whole != NULL && (floors->scalars || plain)) {
-        element = PyObject_GetItem(whole, key);
-    } else if (whole != NULL && is_native(PyArray_DESCR((PyArrayObject *)whole))) {
-        element = PyObject_GetItem(whole, key);
-        element = element == NULL ? NULL : scalar_adopted(element);
+    PyObject *element = element_at_hand(self, key);
+    if (element != NULL || PyErr_Occurred()) {
+        return element == NULL || floors->scalars || plain ? element : array_made_of((PyTypeObject *)hooks->array, element);
     }
+    PyObject *whole = floors->scalars || plain ? bytes_at_hand(self, NPY_MAX_INTP) : NULL; /* of another dtype, or too far */
+    element = whole == NULL ? NULL : PyObject_GetItem(whole, key);
     Py_XDECREF(whole);
     return element;
 }
@@ -135,24 +230,20 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item)
     if (!may_do(&least)) {
         return PyErr_Occurred() ? -1 : 0;
     }
+    if (kind != ELEMENT && is_there(self, layout, key, item)) {
+        return 1;
+    }
+    if (kind == ELEMENT ? least <= 1 : layout->size >= least && picks_many(layout, key, least)) {
+        return 0;
+    }
     Storage *turn = NULL;
-    PyObject *target = NULL, *value = operand_as_made(item, least);
-    if (value != NULL) {
-        target = bytes_to_write(self, NPY_MAX_INTP, &turn);
-    }
-    if (target != NULL && kind != ELEMENT && PyArray_SIZE((PyArrayObject *)target) >= least) {
-        PyObject *window = picked(target, key, kind);
-        if (window == NULL || PyArray_SIZE((PyArrayObject *)window) >= least) {
-            Py_CLEAR(target);
-        }
-        Py_XDECREF(window);
-    }
-    int done = 0;
-    if (target != NULL && (kind != ELEMENT || least > 1)) {
+    PyObject *value = operand_as_made(item, least), *target = NULL;
+    int done = value != NULL && kind == ELEMENT ? set_element_at_hand(self, key, value) : 0;
+    if (value != NULL && kind != ELEMENT && (target = bytes_to_write(self, NPY_MAX_INTP, &turn)) != NULL) {
         done = PyObject_SetItem(target, key, value) < 0 ? -1 : 1;
+        end_turn(turn);
+        Py_DECREF(target);
     }
-    end_turn(turn);
-    Py_XDECREF(target);
     Py_XDECREF(value);
     return PyErr_Occurred() ? -1 : done;
 }

@@ -34,13 +34,8 @@ static inline Value *whole_value(PyObject *object)
     return data == Py_None || (is_data(data) && !((Data *)data)->shared) ? value : NULL;
 }
 
-/* Tell whether an op on operands of this many elements may be recorded now, and find the error state it is
-   recorded under. False can come with an error set. */
-static inline bool may_record(npy_intp elements, PyObject **state)
-{
-    Py_ssize_t least;
-    return floor_in_force(&least) && elements >= least && errors_may_wait(state) && *state != NULL;
-}
+/* Find the error state an op is recorded under now; false where it may not be, and with an error set. */
+static inline bool may_record(PyObject **state) { return errors_may_wait(state) && *state != NULL; }
 
 static inline PyObject *pair(PyObject *first, PyObject *second)
 {
@@ -85,10 +80,10 @@ static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *first, PyObj
 /* A fast way returns its result, NULL with an error, or NULL without one: then the hook is asked. */
 
 /* Record an op on whole values of one layout: one, or two where ``right`` is not NULL. */
-static PyObject *record_whole(Operator *operator, PyTypeObject *type, Value *left, Value *right)
+static PyObject *record_whole(Operator *operator, PyTypeObject *type, Value *left, Value *right, npy_intp least)
 {
-    PyObject *out = operator->same == NULL ? NULL : PyDict_GetItemWithError(operator->same, left->layout);
     npy_intp elements = ((Layout *)left->layout)->size;
+    PyObject *out = operator->same == NULL || elements < least ? NULL : PyDict_GetItemWithError(operator->same, left->layout);
     PyObject *state, *result = NULL;
     if (!is_layout(out)) {
         return NULL;
@@ -96,7 +91,7 @@ static PyObject *record_whole(Operator *operator, PyTypeObject *type, Value *lef
     Py_INCREF(left);
     Py_XINCREF(right);
     Py_INCREF(out);
-    if (may_record(elements, &state)) {
+    if (may_record(&state)) {
         result = record(type, operator->op, (PyObject *)left, (PyObject *)right, out, state, elements);
     }
     Py_DECREF(left);
@@ -105,15 +100,15 @@ static PyObject *record_whole(Operator *operator, PyTypeObject *type, Value *lef
     return result;
 }
 
-static PyObject *record_same(Operator *operator, PyTypeObject *type, Value *left, Value *right)
+static PyObject *record_same(Operator *operator, PyTypeObject *type, Value *left, Value *right, npy_intp least)
 {
     bool same = left != NULL && right != NULL && left->layout == right->layout;
-    return same ? record_whole(operator, type, left, right) : NULL;
+    return same ? record_whole(operator, type, left, right, least) : NULL;
 }
 
-static PyObject *record_unary(Operator *operator, PyTypeObject *type, Value *value)
+static PyObject *record_unary(Operator *operator, PyTypeObject *type, Value *value, npy_intp least)
 {
-    return value == NULL ? NULL : record_whole(operator, type, value, NULL);
+    return value == NULL ? NULL : record_whole(operator, type, value, NULL, least);
 }
 
 static inline bool is_weak(PyObject *object) { return PyFloat_CheckExact(object) || PyLong_CheckExact(object); }
@@ -150,7 +145,7 @@ static PyObject *record_scalar(Operator *operator, PyTypeObject *type, Value *va
     }
     npy_intp elements = ((Layout *)value->layout)->size;
     Py_INCREF(found);
-    if (may_record(elements, &state)) {
+    if (may_record(&state)) {
         Py_INCREF(state);
         PyObject *other = constant(scalar, PyTuple_GET_ITEM(found, 1), state);
         if (other != NULL) {
@@ -166,10 +161,10 @@ static PyObject *record_scalar(Operator *operator, PyTypeObject *type, Value *va
     return result;
 }
 
-static PyObject *record_weak(Operator *operator, PyObject *array, PyObject *scalar, bool reverse)
+static PyObject *record_weak(Operator *operator, PyObject *array, PyObject *scalar, bool reverse, npy_intp least)
 {
     Value *value = whole_value(array);
-    if (value == NULL || operator->weak == NULL || PyDict_GET_SIZE(operator->weak) == 0) {
+    if (value == NULL || ((Layout *)value->layout)->size < least || operator->weak == NULL || PyDict_GET_SIZE(operator->weak) == 0) {
         return NULL;
     }
     Py_INCREF(value);
@@ -230,9 +225,13 @@ static PyObject *binary(int index, PyObject *left, PyObject *right)
 {
     Operator *operator = &operators[index];
     PyObject *result = NULL;
+    Py_ssize_t least;
+    if (!floor_in_force(&least)) {
+        return NULL;
+    }
     /* What NumPy has just made is mostly small; who asks for its storage makes one. */
     bool fresh = made_of(left) != NULL || made_of(right) != NULL;
-    if (fresh && ((result = once_binary(numpy_binary[index], left, right)) != NULL || PyErr_Occurred())) {
+    if (fresh && ((result = once_binary(numpy_binary[index], left, right, least)) != NULL || PyErr_Occurred())) {
         return result;
     }
     if (fresh) { /* which runs any code: what is borrowed below stays what it is */
@@ -240,14 +239,14 @@ static PyObject *binary(int index, PyObject *left, PyObject *right)
         if (made_of(right) != NULL) storage_of((Array *)right);
     }
     if (Py_TYPE(left) == Py_TYPE(right)) {
-        result = record_same(operator, Py_TYPE(left), whole_value(left), whole_value(right));
+        result = record_same(operator, Py_TYPE(left), whole_value(left), whole_value(right), least);
     } else if (is_weak(right)) {
-        result = record_weak(operator, left, right, false);
+        result = record_weak(operator, left, right, false, least);
     } else if (is_weak(left)) {
-        result = record_weak(operator, right, left, true);
+        result = record_weak(operator, right, left, true, least);
     }
     if (result != NULL || PyErr_Occurred()
-        || (!fresh && ((result = once_binary(numpy_binary[index], left, right)) != NULL || PyErr_Occurred()))) {
+        || (!fresh && ((result = once_binary(numpy_binary[index], left, right, least)) != NULL || PyErr_Occurred()))) {
         return result;
     }
     return ask_array_hook(hooks->binary, operator->op == NULL ? operator_names[index] : "binary", operator->op, left, right);
@@ -257,13 +256,17 @@ static PyObject *unary(int index, PyObject *array)
 {
     Operator *operator = &operators[index];
     PyObject *result = NULL;
+    Py_ssize_t least;
+    if (!floor_in_force(&least)) {
+        return NULL;
+    }
     bool fresh = made_of(array) != NULL;
-    if (fresh && ((result = once_unary(numpy_unary[index - NEGATIVE], array)) != NULL || PyErr_Occurred())) {
+    if (fresh && ((result = once_unary(numpy_unary[index - NEGATIVE], array, least)) != NULL || PyErr_Occurred())) {
         return result;
     }
-    result = record_unary(operator, Py_TYPE(array), whole_value(array));
+    result = record_unary(operator, Py_TYPE(array), whole_value(array), least);
     if (result != NULL || PyErr_Occurred()
-        || (!fresh && ((result = once_unary(numpy_unary[index - NEGATIVE], array)) != NULL || PyErr_Occurred()))) {
+        || (!fresh && ((result = once_unary(numpy_unary[index - NEGATIVE], array, least)) != NULL || PyErr_Occurred()))) {
         return result;
     }
     return ask_array_hook(hooks->unary, operator->op == NULL ? operator_names[index] : "unary", operator->op, array, NULL);

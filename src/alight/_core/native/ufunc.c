@@ -4,29 +4,46 @@
 
 typedef struct {
     PyObject_HEAD
+    vectorcallfunc vectorcall;
     PyObject *numpy;
 } UfuncBase;
 
-static PyObject *ufunc_call(UfuncBase *self, PyObject *args, PyObject *kwargs)
+static PyObject *ufunc_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    Py_ssize_t named = kwargs == NULL ? 0 : PyDict_GET_SIZE(kwargs);
-    static PyObject *name;
-    if (name == NULL && (name = PyUnicode_InternFromString("out")) == NULL) {
-        return NULL;
-    }
-    PyObject *out = named == 1 ? PyDict_GetItemWithError(kwargs, name) : NULL;
+    UfuncBase *self = (UfuncBase *)object;
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf), named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
+    PyObject *out = named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "out") == 0 ? args[nargs] : NULL;
     if ((named == 0 || out != NULL) && self->numpy != NULL && hooks->at_once != NULL
         && PyDict_Check(hooks->at_once) && PyDict_GetItemWithError(hooks->at_once, self->numpy) != NULL
-        && ((PyUFuncObject *)self->numpy)->nin == PyTuple_GET_SIZE(args)) {
-        PyObject *result = once_into(self->numpy, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), out);
+        && ((PyUFuncObject *)self->numpy)->nin == nargs) {
+        PyObject *result = once_into(self->numpy, args, nargs, out);
         if (result != NULL) {
             return result;
         }
     }
-    PyObject *call = PyErr_Occurred() ? NULL : PyObject_GetAttrString((PyObject *)self, "_call");
-    PyObject *result = call == NULL ? NULL : PyObject_Call(call, args, kwargs);
+    PyObject *call = PyErr_Occurred() ? NULL : PyObject_GetAttrString(object, "_call");
+    PyObject *result = call == NULL ? NULL : PyObject_Vectorcall(call, args, nargs, kwnames);
     Py_XDECREF(call);
     return result;
+}
+
+static PyObject *ufunc_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    UfuncBase *self = (UfuncBase *)PyType_GenericNew(type, args, kwargs);
+    if (self != NULL) {
+        self->vectorcall = ufunc_call;
+    }
+    return (PyObject *)self;
+}
+
+/* Have a class made in Python called so as well, unless it has a way of its own: Python before 3.12 does not. */
+static PyObject *ufunc_init_subclass(PyObject *type, PyObject *Py_UNUSED(none))
+{
+    if (((PyTypeObject *)type)->tp_call == PyVectorcall_Call) {
+        ((PyTypeObject *)type)->tp_vectorcall_offset = offsetof(UfuncBase, vectorcall);
+        ((PyTypeObject *)type)->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
+    }
+    Py_RETURN_NONE;
 }
 
 /* A ufunc made of a bound method can be an attribute of that method's object. */
@@ -54,16 +71,23 @@ static PyMemberDef ufunc_members[] = {
     {NULL},
 };
 
+static PyMethodDef ufunc_methods[] = {
+    {"__init_subclass__", ufunc_init_subclass, METH_NOARGS | METH_CLASS, "Have the class called as quickly."},
+    {NULL},
+};
+
 PyTypeObject UfuncBaseType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "alight._core._native.UfuncBase",
     .tp_doc = "What a ufunc of the array namespace is called by: ``_numpy`` at once, or ``_call``.",
     .tp_basicsize = sizeof(UfuncBase),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_new = PyType_GenericNew,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = ufunc_new,
+    .tp_vectorcall_offset = offsetof(UfuncBase, vectorcall),
     .tp_dealloc = (destructor)ufunc_dealloc,
     .tp_traverse = (traverseproc)ufunc_traverse,
     .tp_clear = (inquiry)ufunc_clear,
-    .tp_call = (ternaryfunc)ufunc_call,
+    .tp_call = PyVectorcall_Call,
     .tp_members = ufunc_members,
+    .tp_methods = ufunc_methods,
 };

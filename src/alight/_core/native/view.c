@@ -82,6 +82,18 @@ PyTypeObject ViewType = {
     .tp_members = view_members,
 };
 
+/* Return the view of an array that has a layout, which is taken over, from so many bytes in it on. */
+PyObject *view_from(PyTypeObject *type, Array *self, PyObject *layout, npy_intp offset)
+{
+    layout_keep(layout);
+    View *outer = Py_IS_TYPE(self->window, &ViewType) ? (View *)self->window : NULL;
+    PyObject *view = view_new(layout, offset + (outer == NULL ? 0 : outer->offset), outer == NULL || outer->writeable);
+    PyObject *result = view == NULL ? NULL : array_over(type, storage_of(self), view);
+    Py_XDECREF(view);
+    Py_DECREF(layout);
+    return result;
+}
+
 /* Return the view of an array that an ndarray made from its layout's probe says. */
 PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject *probe)
 {
@@ -89,18 +101,9 @@ PyObject *view_over(PyTypeObject *type, Array *self, PyObject *window, PyObject 
         PyErr_SetString(PyExc_RuntimeError, "NumPy made a copy of an array where a view was asked for");
         return NULL;
     }
-    View *outer = self->window == Py_None ? NULL : (View *)self->window;
     npy_intp offset = PyArray_BYTES((PyArrayObject *)window) - PyArray_BYTES((PyArrayObject *)probe);
     PyObject *layout = layout_of(NULL, window);
-    if (layout != NULL) {
-        layout_keep(layout);
-    }
-    PyObject *view = layout == NULL ? NULL
-                                    : view_new(layout, offset + (outer == NULL ? 0 : outer->offset), outer == NULL || outer->writeable);
-    PyObject *result = view == NULL ? NULL : array_over(type, storage_of(self), view);
-    Py_XDECREF(view);
-    Py_XDECREF(layout);
-    return result;
+    return layout == NULL ? NULL : view_from(type, self, layout, offset);
 }
 
 PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)

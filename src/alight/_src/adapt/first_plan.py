@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from _thread import start_new_thread
 from collections.abc import Callable
@@ -147,7 +148,7 @@ PARTS: list[str] = []
 # What a first plan asks the store and the machine, called behind when all parts are there.
 FACTS: list[Callable[[], object]] = []
 
-_FOR_EVER = 1e9  # seconds
+_FOR_EVER = math.inf  # seconds
 # Between two parts, each of which takes some tenths of it: whoever waits for Python's lock has it.
 _PAUSE = 0.001
 
