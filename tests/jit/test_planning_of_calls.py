@@ -13,6 +13,7 @@ import pytest
 import alight
 from alight._core import floor
 from alight._src.adapt import first_plan
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.config.loading import reload_config
 from alight._src.jit import dispatch
 from alight._src.jit.specialization import Specialization
@@ -106,6 +107,20 @@ def test_a_small_plan_is_made_by_the_thread_that_calls(planned: Planned) -> None
     jitted: Any = alight.jit(turns)
     jitted(*operands(), FEW)
     assert planned == [(3 * FEW, True)] and programs(jitted) == 1
+
+
+def test_no_call_waits_for_a_plan_longer_than_for_numpy(
+    planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FOREGROUND, "trace_seconds", 5e-3)
+    monkeypatch.setattr(Specialization, "numpy_seconds", [1e-3])
+    jitted: Any = alight.jit(turns)
+    x, y = operands()
+    expect = turns(x, y, FEW)
+    for _ in range(8):
+        np.testing.assert_array_equal(jitted(x, y, FEW), expect)
+        kernels.settle()
+    assert planned == [(3 * FEW, False)] and programs(jitted) == 1
 
 
 @pytest.mark.parametrize(

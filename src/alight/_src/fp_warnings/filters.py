@@ -203,6 +203,12 @@ def when_to_warn() -> str:
     return "later"
 
 
+def are_told_once() -> bool:
+    """Tell whether a warning that comes of the same line again is not shown again."""
+    entries = _of_runtime_warnings(_Route.now().filters)
+    return {"always", "all"}.isdisjoint([entry[0] for entry in entries])
+
+
 def make_errors() -> bool:
     """Tell whether a filter that holds now may make an error of a floating-point warning."""
     return any(entry[0] == "error" for entry in _of_runtime_warnings(_Route.now().filters))

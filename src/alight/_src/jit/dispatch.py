@@ -37,7 +37,12 @@ from alight._src.base.originals import np
 from alight._src.config.loading import current_policy, policy
 from alight._src.config.policy import Policy
 from alight._src.fp_warnings.errstate import modes_here
-from alight._src.fp_warnings.filters import collected, told_inside, warnings_suppressed
+from alight._src.fp_warnings.filters import (
+    are_told_once,
+    collected,
+    told_inside,
+    warnings_suppressed,
+)
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.array_program import key_of
 from alight._src.jit.call_phases import NUMPYS, OPEN, OURS, RACES, SETTLED, Event, Phase, Way
@@ -52,8 +57,14 @@ from alight._src.jit.host_program import HostProgram, NothingWritten
 from alight._src.jit.numpy_generators import writes_into_arrays
 from alight._src.jit.reachability import Reachability
 from alight._src.jit.scope import as_jitted, running
-from alight._src.jit.specialization import PLANNING_SHARE, PROGRAMS, Bits, Specialization
-from alight._src.jit.trace import ArrayTrace, Trace
+from alight._src.jit.specialization import (
+    GRACE_SECONDS,
+    PLANNING_SHARE,
+    PROGRAMS,
+    Bits,
+    Specialization,
+)
+from alight._src.jit.trace import ArrayTrace, StartsAnew, Trace
 from alight._src.jit.traced_program import make_array_program, make_program
 from alight._src.log.decisions import LOG
 from alight._src.record.pending import record_floor
@@ -345,13 +356,16 @@ class Dispatching(GuardCache):
             if missed is not None:
                 missed.specialization.came(Event.NOT_KEPT)
             return self._numpy(args, kwargs)
-        ends = math.inf
+        patience, ends, anew = math.inf, math.inf, False
+        if missed is not None and leases.can_be_dropped and _is_numpys_too(missed):
+            patience = missed.specialization.patience
         if missed is not None and here.leaves_choice:
             ends = began + missed.specialization.may_take()
-        trace = tracing or Trace(leases.leases, ends)
+            seen = proven and not missed.learned.proof.declared  # by us
+            anew = patience < math.inf and seen and are_told_once()
+        trace = tracing or Trace(leases.leases, ends, anew, GRACE_SECONDS)
         errstate = recording_errstate()
         pending = floor.count
-        behind = missed is not None and leases.can_be_dropped and _is_numpys_too(missed)
         later = ""
         wanted = missed is not None and proven and missed.specialization.tries < PROGRAMS
         # Below the floor NumPy would do each op at once and nothing would be left to replay. Also
@@ -368,13 +382,13 @@ class Dispatching(GuardCache):
                 result = function(*given, **keywords)
                 if wanted:
                     try:
-                        program = make_program(trace, leases, result, errstate, behind)
+                        program = make_program(trace, leases, result, errstate, patience)
                     except Behind as comes:
                         later, result = comes.name, None
-                        floor.count = pending
-                        leases.drop()
                 elif tracing is not None:
                     make_array_program(tracing, result, errstate)
+            except StartsAnew:
+                result = None
             except BaseException as error:
                 raised = error
                 raise
@@ -382,16 +396,21 @@ class Dispatching(GuardCache):
                 trace.closed = True
                 if trace.given_up:
                     POLICY.set(outside)
+                if later or trace.starts_anew:
+                    floor.count = pending
+                    leases.drop()
                 leases.settle()
                 leases.give_kept(raised)
                 raised = None  # it leads to this frame
-            result = leases.give(result)
+            result = leases.give(None if trace.starts_anew else result)
         if missed is None:
             return result
-        if later:
-            missed.specialization.behind = later
-            return self._numpy(args, kwargs)
         kind, learned = missed.specialization, missed.learned
+        if trace.starts_anew:
+            kind.gave_up(perf_counter() - began)
+        kind.behind = later
+        if later or trace.starts_anew:
+            return self._numpy(args, kwargs)
         planned, seconds = False, perf_counter() - began
         if not trace.exact or kind.bits is not Bits.SAME:  # else nobody asks
             planned = PLANNING_SHARE * trace.steps * _planning_seconds() > seconds

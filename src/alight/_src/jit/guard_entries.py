@@ -25,7 +25,7 @@ from alight._src.jit.reachability import NdArray
 from alight._src.log.decisions import LOG, eligible_elements
 from alight._src.plan.plan import Candidate, Decision, Estimate, LaunchStep, Plan
 from alight._src.run import evaluate
-from alight._src.run.plans_behind import begin
+from alight._src.run.plans_behind import WAIT_SECONDS, begin
 from alight._src.run.prepared_step import kernel_of
 from alight.device import HOST_DEVICE, Reason
 
@@ -96,13 +96,16 @@ def direct_entry(call: Any, args: tuple[Any, ...], lookups: Sequence[Lookup]) ->
     return Entry(pattern, _lookups(lookups), ABSENT, _contexts(), call=call, looks=True)
 
 
-def generated(program: HostProgram) -> tuple[Plan, Launchable | None]:
+def generated(
+    program: HostProgram, patience: float = WAIT_SECONDS
+) -> tuple[Plan, Launchable | None]:
     """Return the plan that computes a program in generated kernels on the host, where that can
     be, and these, where there is nothing between them but calls. `Behind` is raised while it is
-    still to be planned."""
+    still to be planned, where that takes longer than ``patience`` seconds."""
     if program.generated is None:
         if not _is_generated(program.plan):
-            begin(ref(program), len(program.graph.nodes), partial(_generate, program))
+            plan = partial(_generate, program)
+            begin(ref(program), len(program.graph.nodes), plan, patience)
         _generate(program)
     assert program.generated is not None
     return program.generated

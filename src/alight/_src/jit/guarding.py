@@ -93,7 +93,7 @@ class GuardCache(CallGuard):
             kind.raced(False)
             return
         try:
-            plan, launchable = generated(program)
+            plan, launchable = generated(program, kind.patience)
         except Behind:
             return
         if launchable is None:

@@ -30,7 +30,7 @@ from alight._src.jit.call_phases import (
 from alight._src.jit.host_program import HostProgram
 from alight._src.jit.trace import RECORD_SECONDS, TRACE_SECONDS, Trace
 from alight._src.plan.plan import UnopenedDevices
-from alight._src.run.plans_behind import is_at_once
+from alight._src.run.plans_behind import WAIT_SECONDS, is_at_once
 
 __all__ = ["PROGRAMS", "Bits", "KernelRace", "Specialization", "pays_at_once"]
 
@@ -236,11 +236,15 @@ class Specialization:
         count = numpy_seconds / _NUMPY_SECONDS
         if ops is None or math.isinf(ops):
             many = TRACE_SECONDS * count > GRACE_SECONDS
-            if many and self.elements * _ELEMENT_SECONDS < TRACE_SECONDS:
+            each_seconds = max(_NUMPY_SECONDS, self.elements * _ELEMENT_SECONDS)
+            if many and each_seconds < TRACE_SECONDS:
                 # Nobody knows how many ops there are, each of which NumPy does in less time than
-                # it takes to trace it: what a body may take until it is given up will be lost.
-                # These calls earn that themselves, however long the process has run.
-                lost_seconds = self._room_seconds(ops) + numpy_seconds
+                # it takes to trace it: what a body may take until it is given up will be lost, or
+                # what it takes to record as many ops as NumPy has time for, if that is less. These
+                # calls earn that themselves, however long the process has run.
+                recording_seconds = numpy_seconds / each_seconds * RECORD_SECONDS
+                most_seconds = self._room_seconds(ops) + numpy_seconds
+                lost_seconds = min(most_seconds, max(GRACE_SECONDS, recording_seconds))
                 self._earning_seconds = lost_seconds / SHARE - self.spent_seconds
                 return self._earning_seconds > 0.0
             price = _look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS))
@@ -301,6 +305,11 @@ class Specialization:
         if self.phase in OURS:
             return math.inf
         return self.room_seconds + (self.numpy_seconds[0] if self.numpy_seconds else 0.0)
+
+    @property
+    def patience(self) -> float:
+        """Return the seconds that a call may wait for its plan, which NumPy does without."""
+        return min([WAIT_SECONDS, *self.numpy_seconds[:1]])
 
     def gave_up(self, seconds: float, exact: bool = True) -> None:
         """Note that the body was given up after so long; ``exact``: by then all had NumPy's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 from alight._core import POLICY, Value, floor
@@ -17,7 +17,7 @@ from alight._src.run import evaluate
 from alight._src.run.written_steps import WriteOrder
 from alight.device import HOST_DEVICE
 
-__all__ = ["RECORD_SECONDS", "TRACE_SECONDS", "ArrayTrace", "Trace"]
+__all__ = ["RECORD_SECONDS", "TRACE_SECONDS", "ArrayTrace", "StartsAnew", "Trace"]
 
 # What an op takes to trace and to plan: 50 µs in one kernel (255 operators: 13 ms), 65 to 130 where
 # each is a step (stencils of 366 to 406 steps: 24 to 44 ms; EPYC).
@@ -33,12 +33,31 @@ _LEAST_STEPS = 64
 _LEAST_REQUESTS = 8
 
 
+# Of a body's work so far, what planning took from which on it gains nothing: had the rest taken no
+# time at all, it would be twice as quick at most.
+_ASKING = 0.5
+# Of the time that a body may take, what may be lost where NumPy begins anew: what is pending then
+# would take the rest to be planned.
+_EARLY = 0.5
+
+
+class StartsAnew(BaseException):
+    """Raised in a body that is given up where nothing of it was done: NumPy begins it anew. No
+    error: a proven body catches none, and what calls it for the body catches errors at most."""
+
+
 class Trace:
     """What was asked for while a body ran. A body that goes on past ``ends``, by the clock of
-    `perf_counter`, is given up: what is left of it is NumPy's, op by op."""
+    `perf_counter`, is given up: what is left of it is NumPy's, op by op. One that may begin
+    ``anew``, as nothing of it is done before it ends, does so in NumPy where that is early; and
+    where it does little but ask, as soon as it had its ``room_seconds``."""
 
     __slots__ = (
+        "_began",
+        "_began_working",
         "_leases",
+        "_room_seconds",
+        "anew",
         "away",
         "closed",
         "ends",
@@ -53,9 +72,18 @@ class Trace:
         "unopened_devices",
     )  # fmt: skip
 
-    def __init__(self, leases: Sequence[Lease] = (), ends: float = math.inf) -> None:
+    def __init__(
+        self,
+        leases: Sequence[Lease] = (),
+        ends: float = math.inf,
+        anew: bool = False,
+        room_seconds: float = math.inf,
+    ) -> None:
         self._leases = leases
+        self._began, self._began_working = perf_counter(), thread_time()
+        self._room_seconds = room_seconds
         self.ends = ends
+        self.anew = anew  # what is given up is NumPy's from its beginning
         self.given_up = False
         self.away = False  # some of the arguments lie on a device
         self.touched = False  # an element that depends on the arguments was asked for
@@ -83,14 +111,33 @@ class Trace:
         follows is NumPy's. Whoever runs the body puts its policy back."""
         if self.closed or self.given_up:
             return
-        if perf_counter() + floor.count * TRACE_SECONDS > self.ends:
+        now = perf_counter()
+        late = now + floor.count * TRACE_SECONDS > self.ends
+        asks = self.anew and self._only_asks()
+        if late or (asks and now - self._began > self._room_seconds):
             self.given_up = self.touched = True
+            early = now - self._began <= _EARLY * (self.ends - self._began)
+            opened = any([lease.leased.opened for lease in self._leases])
+            self.anew = self.anew and (asks or early) and not opened
+            if self.anew:
+                raise StartsAnew
             POLICY.set(policy(floor=OUTRIGHT).over(current_policy()))
+
+    def _only_asks(self) -> bool:
+        """Tell whether most of what a body has done so far was to have planned what it asked
+        for."""
+        done_seconds = thread_time() - self._began_working  # whatever else the machine does
+        return self.steps * TRACE_SECONDS > _ASKING * done_seconds
+
+    @property
+    def starts_anew(self) -> bool:
+        """Tell whether the body was given up, and NumPy is to begin it anew."""
+        return self.given_up and self.anew
 
     def settle_given_up(self) -> None:
         """Put what was written into the caller's memory, of which nothing is deferred from now on,
         if the body was given up."""
-        if not self.given_up:
+        if not self.given_up or self.anew:
             return
         evaluate.evaluate_all()
         settle([lease for lease in self._leases if lease.storage.lease is not None])
@@ -116,7 +163,10 @@ class Trace:
 
     def order(self, values: Sequence[Value]) -> WriteOrder | None:
         """Return in which order a request for these values may write into leased memory: each piece
-        of it in its turn, and once those before it have their last version."""
+        of it in its turn, and once those before it have their last version. Of a body that may
+        begin anew none is written before it has ended."""
+        if self.anew and not self.closed:
+            return WriteOrder(())
         written = []
         for lease in self._leases:
             leased, version = lease.leased, lease.storage.value

@@ -3,6 +3,7 @@ caller's ndarrays, and of one on Arrays."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -38,17 +39,17 @@ class NotKept(Exception):
 
 
 def make_program(
-    trace: Trace, leases: Leases, result: Any, default_errstate: Any, behind: bool = False
+    trace: Trace, leases: Leases, result: Any, default_errstate: Any, patience: float = math.inf
 ) -> HostProgram | None:
     """Return the program of a body that has just run, its work not yet done; None where it is
-    not replayable. ``behind``: `Behind` is raised where it takes long to plan."""
+    not replayable. `Behind` is raised where planning it takes longer than ``patience`` seconds."""
     if trace.touched or leases.ours_too:
         return None
     with residency.LOCK:  # another thread's request may run what is pending here
         if not _undisturbed(trace):
             return None
         try:
-            making = _HostMaking(leases, behind)
+            making = _HostMaking(leases, patience)
             made = making.program(result, default_errstate)
         except NotKept:
             return None
@@ -81,9 +82,9 @@ def make_array_program(trace: ArrayTrace, result: Any, default_errstate: Any) ->
 class _Making:
     """A program in the making, of a body that has just run, its work not yet done."""
 
-    def __init__(self, behind: bool = False) -> None:
+    def __init__(self, patience: float = math.inf) -> None:
         self.roots: list[Value] = []
-        self._behind = behind
+        self._patience = patience
         self._slots: dict[int, int] = {}
         self._storages: dict[int, int] = {}
         self._alive: list[Any] = []  # what ids in these dicts are of
@@ -139,7 +140,7 @@ class _Making:
         its nodes."""
         if not self.roots:
             raise NotKept  # nothing is computed: the body itself is as quick
-        prepared = evaluate.prepare(self.roots, read, self._behind)
+        prepared = evaluate.prepare(self.roots, read, self._patience)
         self._numbers = {
             id(value): number for number, value in enumerate((*prepared.leaves, *prepared.pending))
         }
@@ -211,8 +212,8 @@ class Homes:
 
 
 class _HostMaking(_Making):
-    def __init__(self, leases: Leases, behind: bool) -> None:
-        super().__init__(behind)
+    def __init__(self, leases: Leases, patience: float) -> None:
+        super().__init__(patience)
         self.leases = leases.leases
         self.homes = Homes(leases.members, leases.leases)
 

@@ -75,12 +75,13 @@ class ArgumentMemory:
     """One piece of the caller's memory, and what was written of it since it held the current
     version."""
 
-    __slots__ = ("_array", "_layout", "_thread", "_windows", "held", "span")
+    __slots__ = ("_array", "_layout", "_thread", "_windows", "held", "opened", "span")
 
     def __init__(self, value: Value) -> None:
         assert value.data is not None
         self._layout, self._array = value.layout, value.data.array
         self._thread = threading.get_ident()
+        self.opened = False  # its bytes may have been written, or others may have them
         self.lies_in(value.data)
 
     def lies_in(self, data: Data) -> None:

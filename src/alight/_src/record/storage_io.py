@@ -148,6 +148,8 @@ def _in_turn(
     """
     for storage in storages:
         prepare(storage)
+        if storage.lease is not None:
+            storage.lease.opened = True
     with Turn(*storages):
         if all(map(_at_home, storages)):
             return work()

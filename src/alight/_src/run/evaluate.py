@@ -5,6 +5,7 @@ One request evaluates every live pending root it is connected to, so that nothin
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterable, Sequence
@@ -348,16 +349,13 @@ def _execution() -> Any:
 
 
 # What comes with it, in an order in which each import brings little: they are made behind.
-first_plan.PARTS += [
-    *("json", "alight._src.measure.profiles", "alight._src.ir.graph", "alight._src.ir.group"),
-    *("alight._src.plan.workload", "alight._src.plan.profile", "alight._src.plan.loop_overhead"),
-    *("alight._src.plan.plan", "alight._src.plan.cost", "alight._src.ir.rewrite"),
-    *("alight._src.plan.choose", "alight._src.plan.place", "alight._src.adapt.lazy_devices"),
-    *("alight._src.plan.learned", "alight._src.adapt.learning"),
-    *("alight._src.codegen.common.keys", "alight._src.run.kernels", "alight.backends.host"),
-    *("alight._src.run.pending_outcomes", "alight._src.run.prepared_step"),
-    *("alight._src.run.execute", "alight._src.measure.bounds", "alight._src.codegen.common.gaps"),
-]
+_OURS = (
+    "measure.profiles ir.graph ir.group plan.workload plan.profile plan.loop_overhead plan.plan "
+    "plan.cost ir.rewrite plan.choose plan.place adapt.lazy_devices plan.learned adapt.learning "
+    "codegen.common.keys run.kernels run.pending_outcomes run.prepared_step run.execute "
+    "measure.bounds codegen.common.gaps run.stored_plans plan.plan_text plan.byte_sets plan.check"
+)
+first_plan.PARTS += ["json", *[f"alight._src.{name}" for name in _OURS.split()]]
 
 
 def _demoted() -> None:
@@ -439,19 +437,19 @@ class Prepared(NamedTuple):
     described: tuple[Leaf, ...]
 
 
-def prepare(roots: Sequence[Value], read: bool = True, behind: bool = False) -> Prepared:
+def prepare(roots: Sequence[Value], read: bool = True, patience: float = math.inf) -> Prepared:
     """Return what a request for these pending values would run; ``replay`` runs it on other
-    leaves. ``read``: the host reads what comes of it. ``behind``: `plans_behind.Behind` is raised
-    where that takes long to plan."""
+    leaves. ``read``: the host reads what comes of it. `plans_behind.Behind` is raised where
+    planning it takes longer than ``patience`` seconds."""
     with residency.LOCK:
         found = request([*roots], read, _policy().stamp, connected=False)
         assert found is not None, "nothing is pending"
         key, values = found
         graph = _graph_of(key)
-        if behind and key not in _plans:
+        if patience < math.inf and key not in _plans:
             from alight._src.run import plans_behind
 
-            plans_behind.begin(key, len(graph.nodes), partial(_plan, key, (), graph))
+            plans_behind.begin(key, len(graph.nodes), partial(_plan, key, (), graph), patience)
         return Prepared(
             graph,
             _plan(key, values, graph),

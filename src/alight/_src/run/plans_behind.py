@@ -8,23 +8,24 @@ from contextvars import copy_context
 from functools import partial
 from itertools import count
 
+from alight._src.adapt.foreground import FOREGROUND
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import ignoring_failures
 from alight._src.run import kernels
 
-__all__ = ["Behind", "begin", "is_at_once", "is_coming"]
+__all__ = ["WAIT_SECONDS", "Behind", "begin", "is_at_once", "is_coming"]
 
 # What planning takes for each op: 40 to 60 µs where all are one loop, 100 to 160 where each is a
 # step or rows are reduced (60 to 500 ops, a thread's own time, EPYC).
 _OP_SECONDS = 1e-4
 # What a call may wait for its plan: a third of the 60 ms that the promise gives to any call beside
 # three times NumPy's time. The others are for recording and running.
-_WAIT_SECONDS = 0.020
+WAIT_SECONDS = 0.020
 
 
-def is_at_once(ops: float) -> bool:
-    """Tell whether a plan of so many ops is made by who asks for it."""
-    return ops * _OP_SECONDS <= _WAIT_SECONDS
+def is_at_once(ops: float, patience: float = WAIT_SECONDS) -> bool:
+    """Tell whether a plan of so many ops is made by who asks for it, and may wait so long."""
+    return max(ops * _OP_SECONDS, FOREGROUND.trace_seconds) <= patience
 
 
 class Behind(Exception):
@@ -42,10 +43,10 @@ register(Cache.PLANS, _begun.clear)
 _jobs = count()
 
 
-def begin(what: Hashable, ops: int, plan: Callable[[], object]) -> None:
-    """Have a plan of so many ops made behind, and say so by `Behind`, unless it is made at once or
-    has failed there."""
-    if is_at_once(ops):
+def begin(what: Hashable, ops: int, plan: Callable[[], object], patience: float) -> None:
+    """Have a plan of so many ops made behind, and say so by `Behind`, unless who asks may wait for
+    it, or it has failed there."""
+    if is_at_once(ops, patience):
         return
     name = _begun.get(what)
     if name is None:
