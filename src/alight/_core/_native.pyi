@@ -456,6 +456,36 @@ class Namespace(ModuleType):
 
     def __init__(self, real: ModuleType, stand_ins: dict[str, Any]) -> None: ...
 
+class Gate:
+    """Stands at the beginning of a function's body, and may answer its calls.
+
+    ``-gate`` tells whether to call it, with every argument by position; it gives itself where the
+    body is to go on. ``origin``: where the code is found that has no gate; a gate without one stays
+    closed. ``operations``: how many stand in the body.
+    """
+
+    origin: Any
+    answers: CallGuard | None
+    def __init__(self, origin: Any = None, operations: int = 0) -> None: ...
+    def __neg__(self) -> bool: ...
+    def __invert__(self) -> Gate: ...
+    def __call__(self, *args: Any) -> Any: ...
+    @property
+    def error(self) -> tuple[()]:
+        """Return no class of errors; the error that is handled loses the frame that asks."""
+
+    def open(self, guard: CallGuard, names: dict[str, Any]) -> None:
+        """Have a guard answer calls that find these globals."""
+
+    def close(self, calls: int) -> None:
+        """Have nobody answer, and so many calls pass before one is looked at."""
+
+def take_functions(
+    take: Callable[[Gate, tuple[Any, ...], dict[str, Any]], None] | None, seconds: float
+) -> None:
+    """Have ``take`` find guards for functions whose calls have taken NumPy so many seconds, by
+    prediction; None: nobody does."""
+
 class Border:
     """Calls, stores and returns of the program's code; true while an Array may live.
 

@@ -11,6 +11,8 @@ typedef struct {
 
 static PyObject *missed, *wrapped; /* "miss", "__wrapped__" */
 
+_Thread_local int guards_running;
+
 enum { PLACES = 16 }; /* arguments, where some are given by name */
 
 static PyObject *miss(Guard *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
@@ -76,9 +78,9 @@ static void to_front(Guard *self, Entry *entry)
     self->entries[0] = entry;
 }
 
-/* Return what the first entry gives whose guards hold; NULL where there is none, or with an error. A function
-   that looks at the arguments itself and has no answer leaves them to the entries behind it. */
-static PyObject *answered(Guard *self, PyObject *const *args, Py_ssize_t count)
+/* Return what the first entry gives whose guards hold, and tell which that is; NULL where there is none, or with an
+   error. A function that looks at the arguments itself and has no answer leaves them to the entries behind it. */
+static PyObject *answered(Guard *self, PyObject *const *args, Py_ssize_t count, Entry **by)
 {
     for (int i = 0; i < self->count; i++) {
         Entry *entry = self->entries[i];
@@ -100,7 +102,8 @@ static PyObject *answered(Guard *self, PyObject *const *args, Py_ssize_t count)
         } else if (self->entries[0] != entry) {
             to_front(self, entry);
         }
-        Py_DECREF(entry);
+        if (!passed && by != NULL) *by = entry; /* held until the caller has looked */
+        else Py_DECREF(entry);
         if (!passed) return result;
         Py_DECREF(result);
         if (!looks) return NULL;
@@ -117,8 +120,29 @@ static PyObject *guard_vectorcall(PyObject *callable, PyObject *const *args, siz
         given = by_position(self, args, count, names, placed);
         all = placed;
     }
-    PyObject *result = given < 0 ? NULL : answered(self, all, given);
-    return result != NULL || PyErr_Occurred() ? result : miss(self, args, count, names);
+    guards_running++;
+    PyObject *result = given < 0 ? NULL : answered(self, all, given, NULL);
+    if (result == NULL && !PyErr_Occurred()) result = miss(self, args, count, names);
+    guards_running--;
+    return result;
+}
+
+/* Answer a call as the guard does; ``numpys`` tells whether the function was called as it is, as it was for the
+   ``passed`` calls before that did not come here. */
+PyObject *guard_answer(PyObject *guard, PyObject *const *args, Py_ssize_t count, long long passed, bool *numpys)
+{
+    Guard *self = (Guard *)guard;
+    Entry *by = NULL;
+    guards_running++;
+    PyObject *result = answered(self, args, count, &by);
+    if (by != NULL) {
+        *numpys = by->call != NULL && !by->looks;
+        if (*numpys && by->left > 0) by->left = by->left > passed ? by->left - passed : 0;
+        Py_DECREF(by);
+    }
+    if (result == NULL && !PyErr_Occurred()) result = miss(self, args, count, NULL);
+    guards_running--;
+    return result;
 }
 
 static PyObject *guard_call(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -249,6 +273,8 @@ static PyTypeObject GuardType = {
     .tp_new = guard_new,
 };
 
+bool is_guard(PyObject *object) { return PyObject_TypeCheck(object, &GuardType); }
+
 static PyObject *know_masks(PyObject *Py_UNUSED(self), PyObject *known)
 {
     int known_now = PyObject_IsTrue(known);
@@ -270,7 +296,7 @@ bool guard_ready(PyObject *module)
     missed = PyUnicode_InternFromString("miss");
     wrapped = PyUnicode_InternFromString("__wrapped__");
     return missed != NULL && wrapped != NULL && PyType_Ready(&EntryType) == 0 && PyType_Ready(&GuardType) == 0
-        && PyModule_AddFunctions(module, guard_functions) == 0
+        && PyModule_AddFunctions(module, guard_functions) == 0 && gates_ready(module)
         && PyModule_AddIntConstant(module, "ENTRIES", ENTRIES) == 0
         && PyModule_AddObjectRef(module, "Entry", (PyObject *)&EntryType) == 0
         && PyModule_AddObjectRef(module, "CallGuard", (PyObject *)&GuardType) == 0;

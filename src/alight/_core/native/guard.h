@@ -88,6 +88,14 @@ extern PyTypeObject EntryType;
 int entry_matches(Entry *self, PyObject *const *args, Py_ssize_t count);
 PyObject *entry_run(Entry *self, PyObject *const *args, Py_ssize_t count);
 
+/* guard.c */
+PyObject *guard_answer(PyObject *guard, PyObject *const *args, Py_ssize_t count, long long passed, bool *numpys);
+bool is_guard(PyObject *object);
+extern _Thread_local int guards_running; /* calls of guards that this thread is in: what they run runs as it is written */
+
+/* gate.c: its names, put into the module */
+bool gates_ready(PyObject *module);
+
 /* entry_read.c: what Python says an entry is; -1 for an error */
 int read_pattern(Entry *self, PyObject *pattern);
 int read_found(Entry *self, PyObject *lookups);

@@ -224,6 +224,7 @@ class Config:
     cache_dir: str | None
     log_level: Literal["off", "info", "trace"]
     log_size: int
+    own_functions: str
     report: str | None
     calibrate: Literal["auto", "off"]
     threads: int

@@ -359,6 +359,15 @@ _ROWS = (
         "meanwhile. Results are the same bits for any number.",
     ),
     Setting(
+        "own_functions",
+        one_of("hot", "all", "off"),
+        "hot",
+        Scope.PROCESS,
+        "Which functions of the program's own `alight run` takes as `@alight.jit` does "
+        "([How](front-doors.md#functions-that-are-called-again)): those whose calls with arrays have "
+        "taken NumPy long enough, all from their third call on, or none.",
+    ),
+    Setting(
         "check",
         TRUTH,
         False,

@@ -29,6 +29,7 @@ from alight._src.jit.border_expressions import (
 )
 from alight._src.jit.border_names import Facts, Holds
 from alight._src.jit.code_origin import READERS
+from alight._src.jit.gates import ungated
 from alight._src.jit.global_stores import storing
 
 __all__ = ["holding_border", "reroute", "rerouted_code"]
@@ -328,7 +329,7 @@ def rerouted_code(code: CodeType, crosses: bool = True, stores: bool = False) ->
     """Return a function's code as `reroute` makes it of its file if it ``crosses`` the border, and
     `storing` if it ``stores`` globals; the very code where the file no longer has it, or where it
     goes by the border already."""
-    return _rerouted(code.co_filename, code, crosses, stores)
+    return _rerouted(code.co_filename, ungated(code), crosses, stores)
 
 
 @lru_cache(1024)  # by the file, too: code is equal to another file's that says the same

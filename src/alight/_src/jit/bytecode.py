@@ -12,6 +12,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
+from alight._src.jit.gates import ungated
 
 __all__ = [
     "Names",
@@ -56,7 +57,8 @@ _CACHE, _EXTENDED = dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"]
 
 @lru_cache(16)  # a first call asks two or three times
 def instructions(code: CodeType) -> Steps:
-    """Return the instructions of code, without those that only prepare others."""
+    """Return the instructions of code, without those that only prepare others, and a gate's."""
+    code = ungated(code)
     # `dis` tells more, and takes six times as long: 0.4 ms of a first call of twelve functions.
     names, raw = code.co_names, code.co_code
     variable: Callable[[int], str] = code._varname_from_oparg  # type: ignore[attr-defined]
@@ -87,7 +89,8 @@ def instructions(code: CodeType) -> Steps:
 
 @lru_cache(16)
 def lines(code: CodeType) -> tuple[int | None, ...]:
-    """Return the line of each two bytes of code."""
+    """Return the line of each two bytes of code, as `instructions` has them."""
+    code = ungated(code)
     return tuple([line for line, *_ in code.co_positions()])
 
 

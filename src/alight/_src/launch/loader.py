@@ -35,6 +35,8 @@ from alight._src.adapt.record_floor import LEAST_FLOOR
 from alight._src.api.stand_ins import NAME, numpy_namespace, random_namespace
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.config.loading import config
+from alight._src.jit.gates import Origin, gated, with_gates
+from alight._src.launch.hot_functions import takes_functions
 from alight._src.record.reported_class import asks_what_it_means
 from alight._src.record.tracebacks import clean_chain, without_ours
 
@@ -103,6 +105,19 @@ def _compile(source: bytes, path: str) -> CodeType:
     # Not ast.parse: its frame would stand in the traceback of a syntax error.
     tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     tree = program_tree(tree, path, b"numpy" in source, b"numpy.random" in source)
+    if not takes_functions() or not gated(tree):
+        return marked(compile(tree, path, "exec", dont_inherit=True))
+    border = _has_border
+    return with_gates(
+        marked(compile(tree, path, "exec", dont_inherit=True)),
+        Origin(lambda: _without_gates(source, path, border)),
+    )
+
+
+def _without_gates(source: bytes, path: str, border: bool) -> CodeType:
+    """Return the code of one of the program's files as it was compiled, but for gates."""
+    tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+    tree = rewrite(_by_border(tree) if border else tree)
     return marked(compile(tree, path, "exec", dont_inherit=True))
 
 
@@ -139,14 +154,18 @@ def _with_border(tree: ast.Module, path: str) -> ast.Module:
     global _has_border
     if not _has_border and not any(map(_is_package, _imports(tree, path))):
         return tree
-    from alight._src.jit.border_rewrite import reroute  # programs of NumPy alone do without
-    from alight._src.jit.code_origin import READERS
-
     if not _has_border:
         from alight._src.jit import border_sides
 
         border_sides.program_folders = _program
         _has_border = True
+    return _by_border(tree)
+
+
+def _by_border(tree: ast.Module) -> ast.Module:
+    from alight._src.jit.border_rewrite import reroute  # programs of NumPy alone do without
+    from alight._src.jit.code_origin import READERS
+
     return reroute(tree, READERS | {"alight"}, own=True)
 
 
