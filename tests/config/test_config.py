@@ -94,6 +94,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
         "ALIGHT_THREADS": "3",
         "ALIGHT_CHECK": "on",
         "ALIGHT_LEARN": "now",
+        "ALIGHT_OWN_FUNCTIONS": "all",
         "ALIGHT_WGPU_POWER": "low",
         "ALIGHT_WGPU_SOFTWARE": "off",
     }
@@ -111,6 +112,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
     assert (settings.log_level, settings.log_size, settings.report) == ("trace", 3, "-")
     assert (settings.calibrate, settings.threads, settings.check) == ("off", 3, True)
     assert (settings.wgpu_power, settings.wgpu_software) == ("low", False)
+    assert settings.own_functions == "all"
     assert all(row.source.startswith("environment variable ALIGHT_") for row in settings.rows())
 
 

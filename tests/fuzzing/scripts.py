@@ -10,14 +10,24 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import alight
 
-from .statements import FIRST, IMPORT, NAMES, Body, body, in_functions, in_one_function, in_order
+from .statements import (
+    FIRST,
+    IMPORT,
+    NAMES,
+    Body,
+    body,
+    in_functions,
+    in_hot_functions,
+    in_one_function,
+    in_order,
+)
 
 __all__ = ["DOORS", "MODES", "Difference", "differences", "logs_of_numpy"]
 
@@ -56,10 +66,14 @@ class Door:
     command: tuple[str, ...] = ()
     imports: str = IMPORT
     leaves_out: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 DOORS = {
     "run": Door(in_order, ("-m", "alight", "run")),
+    "own": Door(
+        in_hot_functions, ("-m", "alight", "run"), settings={"ALIGHT_OWN_FUNCTIONS": "all"}
+    ),
     "lazy": Door(in_order, imports="import alight as np\n", leaves_out=_NOT_LAZY),
     "functions": Door(in_functions),
     "whole": Door(in_one_function),
@@ -85,7 +99,7 @@ def differences(door: str, mode: str, first: int, programs: int) -> list[Differe
     """Return the programs of so many seeds whose logs differ from NumPy's."""
     found = []
     with TemporaryDirectory(prefix="fuzz-") as folder:
-        runs = _Runs(Path(folder), DOORS[door], MODES[mode])
+        runs = _Runs(Path(folder), DOORS[door], MODES[mode] | DOORS[door].settings)
         for start in range(first, first + programs, _BATCH):
             seeds = range(start, min(start + _BATCH, first + programs))
             bodies = [runs.allowed(body(seed)) for seed in seeds]

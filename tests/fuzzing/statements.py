@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ __all__ = [
     "Body",
     "body",
     "in_functions",
+    "in_hot_functions",
     "in_one_function",
     "in_order",
 ]
@@ -290,6 +292,29 @@ _ALL = f"say(*[{', '.join(NAMES)}]); say(L); say([D[key] for key in sorted(D)])"
 def in_order(lines: Body) -> str:
     """Return a program that does the statements one after the other."""
     return PREAMBLE + "".join(_TRIED.format(line) for line in [*lines, _ALL])
+
+
+# What does no more than to make a name or change an array of the five, but for what it calls.
+_OWN = re.compile(r"(v\d|np\.)[^;]*")
+_TURNS = 6  # `alight run` may take a function from its third call on
+
+
+def in_hot_functions(lines: Body) -> str:
+    """Return the program with its statements in functions of their own, which are called again and
+    again with the same arrays."""
+    names = ", ".join(NAMES)
+    parts = [_TRIED.format(line) for line in lines[:FIRST]]
+    for number, line in enumerate(lines[FIRST:]):
+        if _OWN.fullmatch(line) is None:
+            parts.append(_TRIED.format(line))
+            continue
+        parts += (
+            f"def act_{number}({names}):\n    {line}\n    return {names}\n",
+            f"for turn in range({_TURNS}):\n",
+            textwrap.indent(_TRIED.format(f"made = act_{number}({names})"), "    "),
+            f"    else:\n        if turn == {_TURNS - 1}:\n            {names} = made\n",
+        )
+    return PREAMBLE + "".join(parts) + _TRIED.format(_ALL)
 
 
 def in_functions(lines: Body) -> str:

@@ -17,7 +17,7 @@ import pytest
 
 import alight.errors
 from alight._src.api.stand_ins import NAME
-from alight._src.launch.loader import rewrite
+from alight._src.launch.numpy_imports import rewrite
 
 Run = subprocess.CompletedProcess[str]
 PACKAGE = Path(alight.errors.__file__).parent

@@ -1,12 +1,408 @@
-"""Functions of the program's own under `alight run`: called again and again they are run as `jit`
-runs them, and nobody can tell."""
+"""Functions of the program's own that `alight run` takes as `jit` does: nobody can tell but by the
+clock."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests_of_programs import run, same, write
+from alight._core import Gate
+from alight._src.jit.gates import Origin, gated, ungated, with_gates
+from command_line import command
+
+ALL = {"ALIGHT_OWN_FUNCTIONS": "all"}
+FORCED = {**ALL, "ALIGHT_FLOOR_ALL": "0", "ALIGHT_FORCE": "cpu:generated"}
+MODES = {
+    "auto": ALL,
+    "generated": FORCED,
+    "numpy": {**ALL, "ALIGHT_FLOOR_ALL": "0", "ALIGHT_FORCE": "numpy"},
+    "sim": {
+        **ALL,
+        "ALIGHT_FLOOR_ALL": "0",
+        "ALIGHT_FORCE": "sim:0",
+        "ALIGHT_DEVICES": "cpu,sim:0",
+    },
+    "off": {"ALIGHT_OWN_FUNCTIONS": "off"},
+}
+
+
+def write(folder: Path, text: str, name: str = "script.py") -> None:
+    (folder / name).write_text(textwrap.dedent(text))
+
+
+def same(folder: Path, text: str, **variables: str) -> str:
+    """Return what a script prints under alight, which was found to be what it prints without."""
+    write(folder, text)
+    plain = command(folder, "script.py", before=(), **variables)
+    ours = command(folder, "run", "script.py", **variables)
+    assert (ours.stdout, ours.stderr, ours.returncode) == (
+        plain.stdout,
+        plain.stderr,
+        plain.returncode,
+    )
+    assert plain.returncode == 0, plain.stderr
+    return ours.stdout
+
+
+# ------------------------------------------------------------------- what a program sees of itself
+
+PROGRAM = '''
+    import functools, gc, inspect, pickle, sys, traceback, warnings, weakref
+    import numpy as np
+
+    X = np.linspace(0.125, 1.0, 57)
+    SCALE = 2.0
+    CALLS = []
+
+    def scaled(x, k=3.0, *more, flag=True, **named):
+        """A text."""
+        y = x * k + SCALE
+        if flag:
+            y = y - 1.0
+        for item in more:
+            y = y + item
+        return y / named["by"] if named else y
+
+    def in_place(x, y):
+        x += y * 2.0
+        y[2:4] = 0.0
+        return x
+
+    def bad(x, y):
+        z = x * 2.0
+
+        return z + y
+
+    def divides(x, y):
+        a = x + 1.0
+        return a / y
+
+    def deep(x):
+        return scaled(x) + helper(x)
+
+    def helper(x):
+        return np.sqrt(x) * SCALE
+
+    def power(x, n):
+        return x if n == 0 else power(x * n, n - 1)
+
+    def parts(x):
+        yield x * 2 + 1
+
+    def counts(x):
+        CALLS.append(len(CALLS))
+        return x * 2 + len(CALLS)
+
+    class Body:
+        def __init__(self, x):
+            self.x = x
+
+        def step(self, dt):
+            self.x = self.x + dt * self.x
+            return self.x
+
+        @staticmethod
+        def force(x, k):
+            return -k * x + x * x
+
+        @classmethod
+        def named(cls, x):
+            return cls.__name__, x * 2 + 1
+
+        @property
+        def twice(self):
+            return self.x * 2 + 1
+
+    def outer(k):
+        def inner(x):
+            return x * k + 1
+        return inner
+
+    def two(x, y):
+        return x * 2 + y, x
+
+    def itself(x):
+        y = x * 2 + 1
+        return x
+
+    def seen(function):
+        SEEN.append((type(function).__name__, function.__name__, function.__code__.co_argcount))
+        @functools.wraps(function)
+        def called(*args):
+            return function(*args)
+        return called
+
+    SEEN = []
+
+    @functools.lru_cache
+    @seen
+    def decorated(k):
+        return (k * 2 + 1) ** 2
+
+    @seen
+    def wrapped(x):
+        return x * 2 - x
+
+    def show(*results):
+        for r in results:
+            if isinstance(r, np.ndarray):
+                print(r.dtype, r.shape, r.strides, r.flags.writeable, r.tobytes().hex()[:64])
+            else:
+                print(repr(r), type(r))
+
+    def main():
+        global SCALE, helper
+        body, inner = Body(X.copy()), outer(5.0)
+        for i in range(12):
+            print("--", i)
+            show(scaled(X), scaled(X, 2.0), scaled(X, 2.0, X, X), scaled(k=1.5, x=X, flag=False))
+            show(scaled(X, by=2.0), scaled(X[::2]), scaled(X.astype("f4"), np.float32(3)))
+            p, q = X.copy(), X.copy()
+            show(in_place(p, q), p, q)
+            print(in_place(p, q) is p)
+            show(in_place(p[1:10], p[2:11]), p)
+            try:
+                bad(X, X[:3])
+            except ValueError as error:
+                print(traceback.format_exc(), error.__context__, error.__cause__)
+                print([f.name for f in traceback.extract_tb(error.__traceback__)])
+            try:
+                scaled()
+            except TypeError as error:
+                print(traceback.format_exc())
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                show(divides(X, X - X))
+                print([(w.lineno, str(w.message), w.filename) for w in caught])
+            with np.errstate(all="raise"):
+                try:
+                    divides(X, X - X)
+                except FloatingPointError as error:
+                    print(traceback.format_exc())
+            show(deep(X), power(X, 4), *parts(X), counts(X))
+            show(body.step(0.125), body.force(X, 2.0), Body.force(X, 3), *Body.named(X))
+            show(body.twice, inner(X), wrapped(X), decorated(3))
+            r = two(X, X + i)
+            show(*r)
+            print(r[1] is X, itself(X) is X)
+            show(scaled(3.0), scaled(2), helper(4.0), helper(np.float32(2)), helper(np.arange(4)))
+            show(*map(helper, [X, X + 1]))
+            if i == 5:
+                SCALE = 7.5
+            if i == 7:
+                scaled.__defaults__ = (9.0,)
+                deep.__code__ = helper.__code__
+                in_place.tag = 1
+
+                def helper(x):
+                    return x * 2 + 4
+
+            if i == 9:
+                SCALE = np.arange(57.0)[: len(X)]
+                break
+        print(CALLS, SEEN)
+
+    main()
+    print(scaled.__name__, scaled.__doc__, inspect.signature(scaled), type(scaled))
+    print(inspect.getsource(divides), pickle.loads(pickle.dumps(scaled)) is scaled)
+    print(in_place.__dict__, scaled.__code__.co_argcount, scaled.__code__.co_firstlineno)
+
+    lines = []
+    def tracer(frame, event, arg):
+        if frame.f_code.co_filename == __file__:
+            lines.append((frame.f_code.co_name, event, frame.f_lineno))
+        return tracer
+    sys.settrace(tracer)
+    scaled(X, SCALE[0])
+    divides(X, X)
+    sys.settrace(None)
+    sys.setprofile(lambda frame, event, arg: lines.append((event, frame.f_code.co_name)))
+    divides(X, X)
+    sys.setprofile(None)
+    print(lines)
+    print(sorted(names_inside(X)))
+'''.replace(  # locals() ends a proof: what it shows is the program's alone
+    "    def show(",
+    "    def names_inside(x):\n        y = x * 2 + 1\n        return locals()\n\n    def show(",
+    1,
+)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_program_sees_what_it_sees_without(tmp_path: Path, mode: str) -> None:
+    same(tmp_path, PROGRAM, **MODES[mode])
+
+
+def test_large_arrays_that_are_not_plain_are_given_and_got_back(tmp_path: Path) -> None:
+    text = """
+        import numpy as np
+        def step(x, y):
+            x += y * 0.5
+            return x, x * 2 - y, x[1:], x.sum() * 0
+        a = np.linspace(0.0, 1.0, 400_000)
+        b = np.ones(400_000)
+        for i in range(9):
+            c, d, e, f = step(a, b * 2)
+            print(c is a, isinstance(d, np.ndarray), np.shares_memory(e, a), a[i], d[-1], f)
+            e[0] = 7.0
+            print(a[:3])
+    """
+    same(tmp_path, text, **ALL)
+    same(tmp_path, text, **FORCED)
+
+
+def test_threads_and_nested_calls_get_their_own_results(tmp_path: Path) -> None:
+    text = """
+        from concurrent.futures import ThreadPoolExecutor
+        import numpy as np
+        def inner(x, k):
+            return x * k + 1
+        def outer(x, k):
+            return inner(x, k) - inner(x, k + 1)
+        def work(k):
+            x = np.arange(200.0) + k
+            return [float(outer(x, k)[3] + inner(x, k)[5]) for _ in range(40)]
+        with ThreadPoolExecutor(6) as pool:
+            print(list(pool.map(work, range(24))))
+    """
+    for mode in ("auto", "generated"):
+        same(tmp_path, text, **MODES[mode])
+
+
+def test_modules_may_be_loaded_anew_and_dropped(tmp_path: Path) -> None:
+    text = """
+        import gc, importlib, pathlib, sys, weakref
+        import numpy as np
+        x = np.arange(100.0)
+        file = pathlib.Path(__file__).with_name("part.py")
+        for k in (2, 3):
+            text = f"import numpy as np\\ndef f(x):\\n    return x * {k} + 1  #"
+            file.write_text(text + "#" * k)
+            importlib.invalidate_caches()
+            known = sys.modules.get("part")
+            part = importlib.reload(known) if known else importlib.import_module("part")
+            print([f"{part.f(x)[7]:.1f}" for _ in range(8)])
+        class Kept: pass
+        part.kept = Kept()
+        gone = weakref.ref(part.kept)
+        del sys.modules["part"], part, known
+        gc.collect()
+        print(gone() is None)
+    """
+    for mode in ("auto", "generated", "off"):
+        assert same(tmp_path, text, **MODES[mode]).endswith("True\n")
+        (tmp_path / "part.py").unlink()
+
+
+# ------------------------------------------------------------------------------ which are taken
+
+TAKEN = """
+    import numpy as np
+    CALLS = []
+    def taken(x, k):
+        y = x * k + 1.0
+        return np.sqrt(y) - x
+    def prints(x):
+        CALLS.append(1)
+        return x * 2 + 1
+    def of_numbers(a, b):
+        return a * b + 1
+    def once(x):
+        return x * 2 + 1
+    class Body:
+        def step(self, x):
+            return x * self.k + 1
+    x = np.linspace(0.0, 1.0, 1000)
+    for i in range(50):
+        taken(x, 2.0); prints(x); of_numbers(i, 2)
+    once(x)
+    def gate(function):
+        found = [c for c in function.__code__.co_consts if type(c).__name__ == "Gate"]
+        return [c.answers is not None for c in found]
+    print(*map(gate, (taken, prints, of_numbers, once, Body.step)), len(CALLS))
+"""
+
+
+@pytest.mark.parametrize(
+    ("which", "told"),
+    [
+        ("all", "[True] [False] [False] [False] [] 50"),
+        ("hot", "[False] [False] [False] [False] [] 50"),
+        ("off", "[] [] [] [] [] 50"),
+    ],
+)
+def test_what_computes_on_arrays_again_and_again_is_taken(
+    tmp_path: Path, which: str, told: str
+) -> None:
+    write(tmp_path, TAKEN)
+    done = command(tmp_path, "run", "script.py", ALIGHT_OWN_FUNCTIONS=which)
+    assert done.stdout.strip() == told, done.stderr
+
+
+def test_functions_that_take_numpy_long_are_taken(tmp_path: Path) -> None:
+    text = TAKEN.replace("linspace(0.0, 1.0, 1000)", "linspace(0.0, 1.0, 1_000_000)[::2]")
+    write(tmp_path, text.replace("range(50)", "range(300)"))
+    done = command(tmp_path, "run", "script.py")
+    assert done.stdout.startswith("[True] [False] [False] [False] []"), done.stderr
+
+
+def test_the_report_tells_of_their_lines(tmp_path: Path) -> None:
+    write(tmp_path, TAKEN)
+    done = command(tmp_path, "run", "--report", "report.json", "script.py", **FORCED)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "report.json").read_text())
+    sites = {
+        decision["call_site"].rpartition("script.py:")[2] for decision in document["decisions"]
+    }
+    assert sites & {"5", "6"}, sites
+
+
+def test_packages_that_read_code_get_it_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path, TAKEN.replace("import numpy as np", "import numpy as np\n    import torch", 1))
+    write(tmp_path, "", "torch.py")
+    done = command(tmp_path, "run", "script.py", **ALL)
+    assert done.stdout.strip() == "[] [] [] [] [] 50", done.stderr
+
+
+# --------------------------------------------------------------------------------- gates themselves
+
+
+def _made(text: str) -> tuple[object, object]:
+    import ast
+
+    plain = compile(text, "made.py", "exec")
+    tree = ast.parse(text)
+    assert gated(tree)
+    return with_gates(compile(tree, "made.py", "exec"), Origin(lambda: plain)), plain
+
+
+def test_code_without_gates_is_found() -> None:
+    text = (
+        "def f(x):\n    'doc'\n    def g(y):\n        return y * 2 + 1\n    return g(x) + x * 3\n"
+    )
+    code, plain = _made(text)
+    names: dict[str, object] = {}
+    exec(code, names)  # type: ignore[arg-type]
+    f = names["f"]
+    assert f(2) == 11 and f.__doc__ == "doc"  # type: ignore[operator]
+    own = f.__code__  # type: ignore[attr-defined]
+    assert ungated(own) in plain.co_consts and ungated(own) != own  # type: ignore[attr-defined]
+    inner = [c for c in own.co_consts if hasattr(c, "co_code")]
+    assert ungated(inner[0]).co_qualname == "f.<locals>.g"
+    assert not any(type(c) is Gate for c in ungated(inner[0]).co_consts)
+
+
+def test_a_gate_elsewhere_is_closed() -> None:
+    gate = pickle.loads(pickle.dumps(Gate((None, ()), 3)))
+    assert type(gate) is Gate and gate.origin is None and not any(-gate for _ in range(10))
+    assert ~gate is gate and gate.answers is None and gate.error == ()
+    with pytest.raises(TypeError, match="by position"):
+        gate(x=1)
+    with pytest.raises(ValueError, match="fewer than 0"):
+        gate.close(-1)
+    with pytest.raises(TypeError, match="CallGuard"):
+        gate.open(len, {})

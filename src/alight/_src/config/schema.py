@@ -364,8 +364,8 @@ _ROWS = (
         "hot",
         Scope.PROCESS,
         "Which functions of the program's own `alight run` takes as `@alight.jit` does "
-        "([How](front-doors.md#functions-that-are-called-again)): those whose calls with arrays have "
-        "taken NumPy long enough, all from their third call on, or none.",
+        "([which](front-doors.md#functions-that-are-called-again)): those whose calls with arrays "
+        "have taken NumPy long enough, all from their third call on, or none.",
     ),
     Setting(
         "check",

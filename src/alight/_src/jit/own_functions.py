@@ -1,4 +1,4 @@
-"""Functions of the program's own that `alight run` takes as `@alight.jit` does, without a decorator.
+"""Functions of the program's own that `alight run` takes as `@alight.jit` does, undecorated.
 
 The gate at the beginning of such a function (`gates`) asks here for who answers its calls, once
 NumPy has had them for long enough. Only a body that is proven to do nothing but compute is

@@ -32,11 +32,12 @@ import numpy as np
 import alight.errors
 from alight._core import floor, hooks
 from alight._src.adapt.record_floor import LEAST_FLOOR
-from alight._src.api.stand_ins import NAME, numpy_namespace, random_namespace
+from alight._src.api.stand_ins import numpy_namespace, random_namespace
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.config.loading import config
 from alight._src.jit.gates import Origin, gated, with_gates
 from alight._src.launch.hot_functions import takes_functions
+from alight._src.launch.numpy_imports import rewrite
 from alight._src.record.reported_class import asks_what_it_means
 from alight._src.record.tracebacks import clean_chain, without_ours
 
@@ -48,7 +49,6 @@ __all__ = [
     "marked",
     "program_loader",
     "program_tree",
-    "rewrite",
     "run_code",
     "run_folder",
     "run_found",
@@ -60,42 +60,7 @@ __all__ = [
 ]
 
 
-# ------------------------------------------------------------------------------ the user's NumPy
-
-
-_SERVED = {"numpy": NAME, "numpy.random": f"{NAME}.random"}
-
-
-def rewrite(tree: ast.Module) -> ast.Module:
-    """Return the module with its imports of numpy pointed at the run namespace, line for line."""
-    for statement in _statements(tree):
-        if isinstance(statement, ast.Import):
-            statement.names = [new for old in statement.names for new in _imported(old)]
-        elif isinstance(statement, ast.ImportFrom) and not statement.level:
-            statement.module = _SERVED.get(statement.module or "", statement.module)
-    return tree
-
-
-def _imported(alias: ast.alias) -> list[ast.alias]:
-    ours = _SERVED.get(alias.name)
-    if ours is not None and (alias.asname is not None or alias.name == "numpy"):
-        return [ast.copy_location(ast.alias(ours, alias.asname or "numpy"), alias)]
-    if alias.asname is not None or not alias.name.startswith("numpy."):
-        return [alias]
-    # `import numpy.linalg` imports the submodule and binds "numpy": then bind that name again.
-    return [alias, ast.copy_location(ast.alias(NAME, "numpy"), alias)]
-
-
-def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Yield every statement; expressions hold none, so they are not walked."""
-    stack: list[Any] = [tree]
-    while stack:
-        block = stack.pop()
-        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-            for inner in getattr(block, name, ()):
-                stack.append(inner)
-                if isinstance(inner, ast.stmt):
-                    yield inner
+# ------------------------------------------------------------------------------ the user's files
 
 
 def _compile(source: bytes, path: str) -> CodeType:
