@@ -60,6 +60,8 @@ def __getattr__(name: str) -> _Any:
         found = _import("alight._src.launch.install").install
     elif name in ("load_ipython_extension", "unload_ipython_extension"):  # as IPython asks for them
         found = getattr(_import("alight._src.launch.notebook"), name.partition("_")[0])
+    elif name == "pytest_plugins":  # as pytest asks for them
+        found = ["alight._src.launch.pytest_plugin"]
     elif name in _OWN:
         found = getattr(_import(f"alight._src.explain.{_OWN[name]}"), name)
     elif name.startswith("__"):
