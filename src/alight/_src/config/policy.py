@@ -72,7 +72,7 @@ class Policy:
         self.floor_given = "unary" in given and "binary" in given
         if "matmul" in self.floor:  # of m*k*n so many the largest matrix has this many elements
             given["matmul"] = math.ceil(round(self.floor["matmul"] ** (2 / 3), 6))
-        self._least = min(given.values(), default=None)
+        self._least: int | None = min(given.values(), default=None)
         self.leaves_choice = self.force is None and not self.floor
 
     def __repr__(self) -> str:

@@ -139,9 +139,8 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
         return settled(min(known)[1] if known else fitting[0], Reason.PINNED, Reason.POLICY)
     if not able:
         return settled(fallback(), Reason.GAP, Reason.GAP)
-    if host is not None:
-        if facts.demoted and group_key(group) in facts.demoted:
-            return settled(host, Reason.DEMOTED, Reason.DEMOTED)
+    if host is not None and facts.demoted and group_key(group) in facts.demoted:
+        return settled(host, Reason.DEMOTED, Reason.DEMOTED)
     spots = [(candidates[i].device, candidates[i].implementation) for i in able]
     timed = None if facts.timed is None else facts.timed(group, spots)
     for i in able:
