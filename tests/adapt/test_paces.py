@@ -136,7 +136,7 @@ def test_paces_are_those_of_types() -> None:
 
 def test_the_core_takes_any_table() -> None:
     x = alight.asarray(np.ones(N))
-    assert floor.paced("sum", x, 0, FLOOR) == 2 * FLOOR
+    assert floor.paced("sum", x, 0, FLOOR) == 3 * FLOOR
     assert floor.paced("sum", x, 0, FLOOR - 1) == FLOOR - 1
     assert floor.paced("nothing", x, 0, FLOOR) == FLOOR
     known = dict(floor.paces)

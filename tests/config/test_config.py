@@ -408,8 +408,12 @@ def test_the_recording_floor_follows_the_elementwise_floors(
     monkeypatch.setattr(floor, "auto", 50)
     assert Policy().record_floor == 50
     assert policy(floor=0).over(Policy()).record_floor == 0
-    assert policy(floor={"unary": 70, "binary": 20}).over(Policy()).record_floor == 70
-    assert policy(floor={"unary": 10}).over(Policy()).record_floor == 50
+    assert policy(floor={"unary": 70, "binary": 20}).over(Policy()).record_floor == 20
+    assert policy(floor={"unary": 10}).over(Policy()).record_floor == 10
+    assert policy(floor={"unary": 70}).over(Policy()).record_floor == 50, "of binary ops"
+    assert policy(floor={"all": 70, "reduction": 30}).over(Policy()).record_floor == 30
+    assert policy(floor={"matmul": 1000}).over(Policy()).record_floor == 50
+    assert policy(floor={"matmul": 64}).over(Policy()).record_floor == 16
 
 
 def test_a_misspelt_variable_is_named_once_with_the_right_one(

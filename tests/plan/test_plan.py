@@ -629,8 +629,10 @@ def test_beside_several_cards_too_an_unmeasured_host_is_free_but_for_its_copies(
 def test_force_says_device_and_implementation(
     force: tuple[str | None, str | None], expect: tuple[str, str]
 ) -> None:
-    facts = replace(FACTS, force=force, floors={"all": 10**9})
+    facts = replace(FACTS, force=force, floors={"all": 60_000})
     assert decided(one(), facts) == (*expect, Reason.PINNED)
+    under = replace(facts, floors={"all": 60_001})
+    assert decided(one(), under) == ("cpu", "numpy", Reason.BELOW_FLOOR), "a floor speaks first"
 
 
 def test_force_takes_the_cheapest_that_fits() -> None:

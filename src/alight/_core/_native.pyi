@@ -307,7 +307,9 @@ class Floor:
     how many calls are followed in what they read (`jit`). ``kept``: while all work waits, the
     elements from which on a new array is alight's; else 0. ``paces``: by name, how many elements
     of it NumPy does in the time of one of an addition, a double for each of its type numbers:
-    of whole arrays, and along an axis.
+    of whole arrays, and along an axis. ``judging``: call sites below the floor whose work is
+    recorded on trial (sites.c). ``rehearses``: NumPy is to stand in for the kernels of the request
+    that was asked about last.
     """
 
     record_floor: int
@@ -321,6 +323,8 @@ class Floor:
     traced: int
     kept: int
     begins: float
+    judging: int
+    rehearses: bool
     paces: dict[str, bytes]
     def paced(self, name: str, array: Any, more: int, least: int, /) -> int:
         """Return the elements below which a reduction, by its name, of an array that was given so
@@ -336,6 +340,24 @@ class Floor:
 
     def waits(self) -> bool:
         """Tell whether all work is left to NumPy for a while."""
+
+    def expected(self, values: list[Any], inputs: int, /) -> float:
+        """Return the seconds that NumPy took at the sites of a request's values, of which the first
+        so many are inputs; 0.0 where no site of theirs is to be judged."""
+
+    def took(self, seconds: float, cold: bool, kernel_seconds: float, /) -> bool:
+        """Note what that request took, whether NumPy stood in for its kernels, and what those are
+        predicted to take; tell whether its sites have lost with kernels that have run."""
+
+    def shut(self, kept: bool, /) -> None:
+        """Leave the sites that have lost to NumPy; ``kept``: go on with them."""
+
+    def sites(self) -> list[tuple[Any, int, int, int, float, str]]:
+        """Return of each call site that NumPy had larger work of: code, instruction, runs, elements
+        of the latest, seconds, and who has it: numpy, open (on trial), recorded or lost."""
+
+    def forget_sites(self) -> None:
+        """Forget what is known of call sites."""
 
     def due(self, code: Any, instruction: int) -> bool:
         """Tell whether everything pending should be evaluated before an op of this site is

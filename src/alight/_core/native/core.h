@@ -92,7 +92,9 @@ typedef struct {
     Py_ssize_t record_floor, automatic, kept;
     double begins;
     long long budget, limit, count, pending, traced;
-    char scalars, met;
+    Py_ssize_t passed; /* the floor of the site that called last, where that is lower; else 0 */
+    Py_ssize_t judging; /* sites that are open, and not judged yet */
+    char scalars, met, rehearses;
 } Floor;
 
 extern PyTypeObject LayoutType, ViewType, DataType, ValueType, StorageType, KeyType, KernelCallType;
@@ -171,6 +173,21 @@ bool outright(void);
 bool count_recorded(npy_intp elements);
 bool floor_ready(void);
 
+/* sites.c */
+typedef struct {
+    struct Site *site;
+    double began;
+    npy_intp elements;
+} SiteWork;
+npy_intp site_floor(npy_intp least);
+SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least);
+void end_work(SiteWork work);
+PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *floor_took(Floor *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *floor_shut(Floor *self, PyObject *kept);
+PyObject *floor_sites(Floor *self, PyObject *unused);
+PyObject *floor_forget(Floor *self, PyObject *unused);
+
 /* items.c */
 extern PyTypeObject ItemsType;
 PyObject *items_of(PyObject *module, PyObject *array);
@@ -226,6 +243,7 @@ PyObject *exported(PyObject *module, PyObject *array);
 
 /* once.c, once_arithmetic.c, once_index.c, once_call.c */
 bool may_do(Py_ssize_t *least);
+bool called_by_user(void);
 bool may_do_below(Py_ssize_t least);
 PyObject *operand(PyObject *item, npy_intp least);
 PyObject *operand_as_made(PyObject *item, npy_intp least);

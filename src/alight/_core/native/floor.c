@@ -265,7 +265,10 @@ static PyObject *floor_here(Floor *self, PyObject *nothing)
         }
         Py_DECREF(settled);
     }
-    return floor_in_force(&least) ? PyLong_FromSsize_t(least) : NULL;
+    if (!floor_in_force(&least)) {
+        return NULL;
+    }
+    return PyLong_FromSsize_t(least == self->automatic && self->passed > 0 ? self->passed : least);
 }
 
 static PyObject *floor_waits(Floor *self, PyObject *nothing)
@@ -281,6 +284,8 @@ static PyMemberDef floor_members[] = {
     {"budget", T_LONGLONG, offsetof(Floor, budget), 0, NULL},
     {"pending", T_LONGLONG, offsetof(Floor, pending), 0, NULL},
     {"traced", T_LONGLONG, offsetof(Floor, traced), 0, NULL},
+    {"rehearses", T_BOOL, offsetof(Floor, rehearses), READONLY, NULL},
+    {"judging", T_PYSSIZET, offsetof(Floor, judging), READONLY, NULL},
     {NULL},
 };
 
@@ -311,6 +316,16 @@ static PyMethodDef floor_methods[] = {
     {"paced", (PyCFunction)(void (*)(void))floor_paced, METH_FASTCALL,
      "Return the elements below which a reduction, by its name, of an array with so many arguments more is NumPy's\n"
      "under this floor."},
+    {"expected", (PyCFunction)(void (*)(void))floor_expected, METH_FASTCALL,
+     "Return the seconds that NumPy took at the sites of a request's values, of which the first so many are inputs; 0.0 "
+     "where no site of theirs is to be judged."},
+    {"took", (PyCFunction)(void (*)(void))floor_took, METH_FASTCALL,
+     "Note what that request took, whether NumPy stood in for its kernels, and what those are to take; tell whether its "
+     "sites have lost."},
+    {"shut", (PyCFunction)floor_shut, METH_O, "Leave the sites that have lost to NumPy; true: keep them, judged."},
+    {"sites", (PyCFunction)floor_sites, METH_NOARGS,
+     "Return code, instruction, runs in NumPy, elements of the latest, seconds and state of each site."},
+    {"forget_sites", (PyCFunction)floor_forget, METH_NOARGS, "Forget what is known of call sites."},
     {"waits", (PyCFunction)floor_waits, METH_NOARGS, "Tell whether all work is left to NumPy for a while."},
     {NULL},
 };

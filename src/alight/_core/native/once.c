@@ -8,7 +8,7 @@
 enum { KNOWN = 64 };
 static PyObject *known_code[KNOWN]; /* code found to be the user's, by address */
 
-static bool called_by_user(void)
+bool called_by_user(void)
 {
     PyFrameObject *frame = PyEval_GetFrame();
     if (frame == NULL || hooks->inside == NULL || !PyTuple_CheckExact(hooks->inside)) {
@@ -36,7 +36,14 @@ static bool called_by_user(void)
 bool may_do_below(Py_ssize_t least) { return (floors->traced == 0 || least == OUTRIGHT) && least > 0 && called_by_user(); }
 
 /* Find the elements below which work is NumPy's. False where none is, or with an error set. */
-bool may_do(Py_ssize_t *least) { return floor_in_force(least) && may_do_below(*least); }
+bool may_do(Py_ssize_t *least)
+{
+    if (!floor_in_force(least) || !may_do_below(*least)) {
+        return false;
+    }
+    *least = site_floor(*least);
+    return true;
+}
 
 /* Return an operand as NumPy takes it. */
 PyObject *operand(PyObject *item, npy_intp least)

@@ -67,7 +67,9 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_
     both[1] = both[0] == NULL ? NULL : product ? operand(right, most) : operand_as_made(right, most);
     bool small = both[1] != NULL && !outgrow(both, 2, most, product)
         && (!may_overflow(run, left, right, both) || cannot_overflow(both));
+    SiteWork work = small && !product ? begin_work(both, 2, least) : (SiteWork){0};
     PyObject *result = small ? taken_over(run(both[0], both[1]), least) : NULL;
+    end_work(work);
     Py_XDECREF(both[0]);
     Py_XDECREF(both[1]);
     return result;
@@ -86,7 +88,9 @@ PyObject *once_unary(unaryfunc run, PyObject *array, Py_ssize_t least)
         small = zero != NULL && cannot_overflow(both); /* as what is taken from nothing, or as it is */
         Py_XDECREF(zero);
     }
+    SiteWork work = small ? begin_work(&one, 1, least) : (SiteWork){0};
     PyObject *result = small ? taken_over(run(one), least) : NULL;
+    end_work(work);
     Py_XDECREF(one);
     return result;
 }
@@ -151,7 +155,9 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     PyObject *item = operand_as_made(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &turn);
     PyObject *both[2] = {target, target};
     bool small = target != NULL && (!may_overflow(run, array, array, both) || stays_in_place(target, item));
+    SiteWork work = small ? begin_work(&target, 1, least) : (SiteWork){0};
     PyObject *result = small ? run(target, item) : NULL;
+    end_work(work);
     end_turn(turn);
     if (result != NULL) {
         Py_SETREF(result, Py_NewRef(array));

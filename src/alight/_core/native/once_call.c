@@ -96,6 +96,7 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
     bool small = count == nargs && !outgrow(plain, count, most, product);
     Storage *turn = NULL;
     PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, least, &turn) : NULL, *result = NULL;
+    SiteWork work = small && !product ? begin_work(plain, count, least) : (SiteWork){0};
     if (target != NULL) {
         plain[count++] = target;
         result = PyObject_Vectorcall(function, plain, nargs, names);
@@ -106,6 +107,7 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
     } else if (small && out == NULL && !PyErr_Occurred()) {
         result = taken_over(PyObject_Vectorcall(function, plain, nargs, NULL), least);
     }
+    end_work(work);
     while (count > 0) {
         Py_DECREF(plain[--count]);
     }
@@ -266,7 +268,10 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace,
         }
     }
     bool small = done == count && !outgrow(plain, nargs < operands ? nargs : operands, most, false);
+    bool product = operands == 2 && pace != Py_None;
+    SiteWork work = small && !product ? begin_work(plain, done, least) : (SiteWork){0};
     PyObject *made = small ? PyObject_Vectorcall(function, plain, nargs, kwnames) : NULL;
+    end_work(work);
     leave_to_ours(made);
     /* of what has no axes, the hook knows whether it is an array or stands for a scalar */
     bool either = made != NULL && is_without_axes(made) && nargs > 0 && is_ours(args[0]) && is_without_axes(plain[0]);

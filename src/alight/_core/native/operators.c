@@ -37,6 +37,9 @@ static inline Value *whole_value(PyObject *object)
 /* Find the error state an op is recorded under now; false where it may not be, and with an error set. */
 static inline bool may_record(PyObject **state) { return errors_may_wait(state) && *state != NULL; }
 
+/* Tell whether an op on a value is recorded though it has fewer elements than a floor: what is pending always is. */
+static inline bool goes_on(Value *value, npy_intp least) { return is_pending(value) && least != OUTRIGHT; }
+
 static inline PyObject *pair(PyObject *first, PyObject *second)
 {
     PyObject *tuple = PyTuple_New(2);
@@ -83,7 +86,8 @@ static PyObject *record(PyTypeObject *type, PyObject *op, PyObject *first, PyObj
 static PyObject *record_whole(Operator *operator, PyTypeObject *type, Value *left, Value *right, npy_intp least)
 {
     npy_intp elements = ((Layout *)left->layout)->size;
-    PyObject *out = operator->same == NULL || elements < least ? NULL : PyDict_GetItemWithError(operator->same, left->layout);
+    bool few = elements < least && !goes_on(left, least) && (right == NULL || !goes_on(right, least));
+    PyObject *out = operator->same == NULL || few ? NULL : PyDict_GetItemWithError(operator->same, left->layout);
     PyObject *state, *result = NULL;
     if (!is_layout(out)) {
         return NULL;
@@ -164,7 +168,7 @@ static PyObject *record_scalar(Operator *operator, PyTypeObject *type, Value *va
 static PyObject *record_weak(Operator *operator, PyObject *array, PyObject *scalar, bool reverse, npy_intp least)
 {
     Value *value = whole_value(array);
-    if (value == NULL || ((Layout *)value->layout)->size < least || operator->weak == NULL || PyDict_GET_SIZE(operator->weak) == 0) {
+    if (value == NULL || (((Layout *)value->layout)->size < least && !goes_on(value, least)) || operator->weak == NULL || PyDict_GET_SIZE(operator->weak) == 0) {
         return NULL;
     }
     Py_INCREF(value);
@@ -229,6 +233,7 @@ static PyObject *binary(int index, PyObject *left, PyObject *right)
     if (!floor_in_force(&least)) {
         return NULL;
     }
+    least = site_floor(least);
     /* What NumPy has just made is mostly small; who asks for its storage makes one. */
     bool fresh = made_of(left) != NULL || made_of(right) != NULL;
     if (fresh && ((result = once_binary(numpy_binary[index], left, right, least)) != NULL || PyErr_Occurred())) {
@@ -260,6 +265,7 @@ static PyObject *unary(int index, PyObject *array)
     if (!floor_in_force(&least)) {
         return NULL;
     }
+    least = site_floor(least);
     bool fresh = made_of(array) != NULL;
     if (fresh && ((result = once_unary(numpy_unary[index - NEGATIVE], array, least)) != NULL || PyErr_Occurred())) {
         return result;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import count
 from types import MappingProxyType
@@ -18,6 +19,9 @@ PLACEMENT = settings_of(Scope.PLACEMENT)
 _STAMPS_KEPT = 4096
 _stamps: dict[object, int] = {}
 _next_stamp = count()
+
+
+_CLASSES = ("unary", "binary", "reduction")
 
 
 class Policy:
@@ -64,11 +68,11 @@ class Policy:
             stamp = _stamps.setdefault(self._said, next(_next_stamp))
         self.stamp = stamp
         self._floor_all = self.floor.get("all")
-        given_floors = [
-            n for kind in ("unary", "binary") if (n := self.floor_for(kind)) is not None
-        ]
-        self._least = max(given_floors, default=0)
-        self.floor_given = len(given_floors) == 2
+        given = {kind: n for kind in _CLASSES if (n := self.floor_for(kind)) is not None}
+        self.floor_given = "unary" in given and "binary" in given
+        if "matmul" in self.floor:  # of m*k*n so many the largest matrix has this many elements
+            given["matmul"] = math.ceil(round(self.floor["matmul"] ** (2 / 3), 6))
+        self._least: int | None = min(given.values(), default=None)
         self.leaves_choice = self.force is None and not self.floor
 
     def __repr__(self) -> str:
@@ -94,8 +98,11 @@ class Policy:
 
     @property
     def record_floor(self) -> int:
-        """Return the least elements at which recording need not ask which class an op is of."""
-        return self._least if self.floor_given else max(self._least, floor.auto)
+        """Return the elements below which no class of ops is planned: what is a class's own, the
+        plan sees."""
+        if self._least is None:
+            return floor.auto
+        return self._least if self.floor_given else min(self._least, floor.auto)
 
     def source(self, name: str) -> str:
         """Return where a field came from; `floor.unary` asks for one class."""

@@ -71,8 +71,7 @@ from alight._src.record.pending import record_floor
 from alight._src.record.tracebacks import hide_ours
 from alight._src.run import evaluate
 from alight._src.run.plans_behind import Behind, is_coming
-from alight._src.run.prepared_step import kernels_at_hand
-from alight._src.run.written_steps import stood_in
+from alight._src.run.prepared_step import kernels_at_hand, stood_in
 from alight.backends import registry
 
 __all__ = ["Dispatching"]

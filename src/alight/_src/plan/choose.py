@@ -54,7 +54,7 @@ def wanted(facts: Facts, device: str, implementation: str) -> bool:
 def choose(graph: Graph, uses: Uses, units: Sequence[Unit], facts: Facts) -> list[Choice | None]:
     """Return the choice for each unit, None for views.
 
-    What the policy settles comes first: ``force``, then groups that lost to NumPy, then floors,
+    What the policy settles comes first: floors, then ``force``, then groups that lost to NumPy,
     then groups for which nothing is measured. The rest is placed for the least sum of seconds.
     """
     offers: list[_Offer | None] = [
@@ -116,6 +116,8 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
         candidates.append(Candidate(HOST_DEVICE, own, None))
         return len(candidates) - 1
 
+    if host is not None and threshold is not None and _floor_elements(group) < threshold:
+        return settled(host, Reason.BELOW_FLOOR, Reason.BELOW_FLOOR)
     if facts.force != (None, None):
         fitting = [
             i for i in able if wanted(facts, candidates[i].device, candidates[i].implementation)
@@ -137,11 +139,8 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
         return settled(min(known)[1] if known else fitting[0], Reason.PINNED, Reason.POLICY)
     if not able:
         return settled(fallback(), Reason.GAP, Reason.GAP)
-    if host is not None:
-        if facts.demoted and group_key(group) in facts.demoted:
-            return settled(host, Reason.DEMOTED, Reason.DEMOTED)
-        if threshold is not None and _floor_elements(group) < threshold:
-            return settled(host, Reason.BELOW_FLOOR, Reason.BELOW_FLOOR)
+    if host is not None and facts.demoted and group_key(group) in facts.demoted:
+        return settled(host, Reason.DEMOTED, Reason.DEMOTED)
     spots = [(candidates[i].device, candidates[i].implementation) for i in able]
     timed = None if facts.timed is None else facts.timed(group, spots)
     for i in able:

@@ -130,8 +130,14 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
         return
     with residency.LOCK:
         asked = [value for value in asked if value.op is not None]
+        began = perf_counter() if floor.judging else 0.0
         found = request(asked, read, _policy().stamp, passing)
-        if found is not None:
+        if found is not None and began:
+            from alight._src.run.judged_sites import run_judged
+
+            key, values = found
+            run_judged(values, key.count, began, partial(_run, *found), partial(_plans.get, key))
+        elif found is not None:
             _run(*found)
             for root in asked:
                 error = root.error

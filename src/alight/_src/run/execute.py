@@ -20,9 +20,9 @@ from alight._src.plan.plan import LaunchStep, ViewStep, WriteStep
 from alight._src.run import residency
 from alight._src.run.numpy_again import made_again, one_by_one
 from alight._src.run.pending_outcomes import LaunchRecord, launched
-from alight._src.run.prepared_step import HERE, Ready, array_at, ready_of
+from alight._src.run.prepared_step import HERE, Ready, array_at, ready_of, stood_in
 from alight._src.run.streaming import streamed
-from alight._src.run.written_steps import Writing, stood_in
+from alight._src.run.written_steps import Writing
 from alight.device import HOST_DEVICE
 from alight.errors import OutOfDeviceMemory
 

@@ -4,6 +4,7 @@ made, and its contest against NumPy."""
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
@@ -42,6 +43,7 @@ __all__ = [
     "kernels_at_hand",
     "let_go",
     "ready_of",
+    "stood_in",
 ]
 
 
@@ -62,6 +64,17 @@ def array_at(place: Place) -> np.ndarray[Any, Any]:
     return np.ndarray(
         layout.shape, layout.dtype, data.raw, offset if layout.size else 0, layout.strides
     )
+
+
+class _StoodIn(threading.local):
+    """How often NumPy ran a step of this thread in the place of a kernel that is being made, or
+    that a request ``rehearses``: it could have run, and is not to yet."""
+
+    times = 0
+    rehearses = False
+
+
+stood_in = _StoodIn()
 
 
 class Ready:
@@ -282,6 +295,9 @@ class Ready:
         if guard is not None and guard.phase is GuardPhase.LOST:
             return self.on_host()
         if self.kernel is None and self.compiled(self.patience) is None:
+            return self.on_host()
+        if stood_in.rehearses and self.where.id == HOST_DEVICE:
+            stood_in.times += 1
             return self.on_host()
         if guard is not None and not guard.is_over:
             return self.on_host() if guard.phase is GuardPhase.IN_TURNS else self

@@ -3,7 +3,6 @@ leave their result where it is written."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
@@ -21,23 +20,14 @@ from alight._src.plan.plan import LaunchStep, Plan, WriteStep
 from alight._src.run import residency, window_writes
 from alight._src.run.constants import constant
 from alight._src.run.numpy_in_place import makes_nothing, run_into
-from alight._src.run.prepared_step import Ready, array_at, ready_of
+from alight._src.run.prepared_step import Ready, array_at, ready_of, stood_in
 from alight._src.run.residency import Place
 from alight.backends.base import Operand
 from alight.backends.host import host_view
 from alight.backends.registry import device
 from alight.device import HOST_DEVICE
 
-__all__ = ["WriteOrder", "Writing", "stood_in"]
-
-
-class _StoodIn(threading.local):
-    """How often NumPy ran a step of this thread because its kernel was still being made."""
-
-    times = 0
-
-
-stood_in = _StoodIn()
+__all__ = ["WriteOrder", "Writing"]
 
 
 class WriteOrder:

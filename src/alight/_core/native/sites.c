@@ -1,0 +1,334 @@
+/* Work below the floor by where it was called: what NumPy took there, and whether it is recorded all the same.
+
+   The floor in force leaves work to NumPy that planning would not pay for if it came once. A call site that comes
+   again and again pays: once NumPy has taken as long at sites of one function as a plan and its kernels take, they
+   are opened, and what they do is recorded from as many elements on. What requests of theirs then take is compared
+   with what NumPy took there; a site that lost is shut. */
+#include "core.h"
+#include "clock.h"
+#include <math.h>
+
+/* ``COUNTED``: fewer elements than this take NumPy 2 to 5 us, which a cached plan and its kernel's call take as well.
+   ``FIRST``: runs of a site before it counts as one that comes again. ``JUDGED``: requests of which the quickest is
+   compared. ``UNSEEN``: passes of an open site that no request has shown. */
+enum { COUNTED = 8192, SITES = 4096, FIRST = 3, JUDGED = 12, UNSEEN = 64, MOST_OPS = 256 };
+/* What NumPy has to take at a function's sites: as long as its plan and kernels take (first_plan: 0.03 to 0.1 s). */
+static const double PRICE_SECONDS = 0.05;
+/* What an open site may lose while its kernels are not there; then it is NumPy's until it has taken twice the price
+   more, and so on, and at last for good. */
+static const double LOSS_SECONDS = 0.02;
+enum { TRIES = 6 };
+/* A request takes 20 to 100 us beyond its kernels (EPYC): ops that take NumPy less than this are not opened. */
+static const double LEAST_SECONDS = 2e-5;
+/* An addition's seconds an element, for what was not timed at its site; and an op's to be recorded, by Python at
+   worst 3 us, in C 0.12. */
+static const double PRIOR_SECONDS = 5e-10, RECORDED_SECONDS = 5e-7;
+
+typedef enum { CLOSED, OPEN, WON, SHUT } State;
+
+typedef struct Site {
+    PyObject *code; /* kept, so that its address stays its own */
+    int instruction; /* WHOLE: the function */
+    State state;
+    int judged, unseen, tries, cold;
+    long long runs;
+    npy_intp elements, least;
+    double seconds, per_element, ratio, price, loss, beyond;
+    unsigned long request;
+} Site;
+
+enum { WHOLE = -2 };
+static Site sites[SITES];
+static Py_ssize_t used;
+static Py_ssize_t taking; /* sites that are OPEN or WON */
+
+/* What the latest request was made of. */
+static Site *in_request[MOST_OPS];
+static Py_ssize_t in_request_count;
+static unsigned long request_number;
+static double request_numpy_seconds;
+
+static Site *site_at(PyObject *code, int instruction, bool make)
+{
+    size_t place = (((size_t)code >> 4) * 31 + (size_t)(instruction + 2)) * 0x9E3779B97F4A7C15ull >> 20;
+    for (size_t i = 0; i < SITES; i++) {
+        Site *site = &sites[(place + i) % SITES];
+        if (site->code == code && site->instruction == instruction) {
+            return site;
+        }
+        if (site->code == NULL) {
+            if (!make || used >= SITES * 3 / 4) {
+                return NULL;
+            }
+            *site = (Site){.code = Py_NewRef(code), .instruction = instruction, .least = NPY_MAX_INTP, .price = PRICE_SECONDS};
+            used++;
+            return site;
+        }
+    }
+    return NULL;
+}
+
+static Site *site_here(bool make)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+    if (frame == NULL) {
+        return NULL;
+    }
+    PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    Site *site = site_at(code, PyFrame_GetLasti(frame), make);
+    Py_DECREF(code);
+    return site;
+}
+
+/* Tell whether the floor in force is the measured one, which sites may lower: not a given one, nor under `alight run`,
+   where what is small is no array of ours. */
+static bool may_lower(npy_intp least)
+{
+    return !floors->scalars && least > 0 && (least == floors->automatic || (floors->kept > 0 && floors->kept == floors->automatic));
+}
+
+/* Have an open site be NumPy's. */
+static void leave(Site *site, State state)
+{
+    site->state = state;
+    site->least = NPY_MAX_INTP;
+    taking--;
+    floors->judging--;
+}
+
+/* Return the elements from which on the op that is called is recorded, where the floor in force says ``least``. The
+   hooks go by it. */
+npy_intp site_floor(npy_intp least)
+{
+    if (taking == 0 || floors->kept > 0 || !may_lower(least)) {
+        floors->passed = 0;
+        return least;
+    }
+    if (!called_by_user()) { /* an op that another is made of goes by that one's */
+        return floors->passed > 0 ? floors->passed : least;
+    }
+    floors->passed = 0;
+    Site *site = site_here(false);
+    if (site == NULL || site->least >= least) {
+        return least;
+    }
+    if (site->state == OPEN && ++site->unseen > UNSEEN) { /* what it does is never recorded */
+        leave(site, SHUT);
+        return least;
+    }
+    return floors->passed = site->least;
+}
+
+SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least)
+{
+    SiteWork work = {NULL, 0.0, 0};
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (PyArray_CheckExact(plain[i])) {
+            npy_intp size = PyArray_SIZE((PyArrayObject *)plain[i]);
+            work.elements = size > work.elements ? size : work.elements;
+        }
+    }
+    if (work.elements >= COUNTED && may_lower(least)) {
+        work.site = site_here(true);
+        work.began = now_seconds();
+    }
+    return work;
+}
+
+static void open_site(Site *site)
+{
+    if (floors->kept > 0) {
+        meet_large(); /* what plans is loaded first */
+        return;
+    }
+    site->state = OPEN;
+    site->least = site->elements;
+    site->judged = site->unseen = site->cold = 0;
+    site->ratio = site->beyond = INFINITY;
+    site->loss = 0.0;
+    taking++;
+    floors->judging++;
+}
+
+void end_work(SiteWork work)
+{
+    Site *site = work.site;
+    if (site == NULL) {
+        return;
+    }
+    double seconds = now_seconds() - work.began, each = seconds / (double)work.elements;
+    site->per_element = site->elements == work.elements && site->per_element > 0.0 && site->per_element < each ? site->per_element : each;
+    site->elements = work.elements;
+    site->seconds += seconds;
+    if (++site->runs < FIRST) {
+        return;
+    }
+    Site *whole = site_at(site->code, WHOLE, true);
+    if (whole == NULL) {
+        return;
+    }
+    whole->seconds += seconds;
+    if (whole->seconds >= site->price && site->state == CLOSED && site->per_element * (double)site->elements >= LEAST_SECONDS) {
+        open_site(site);
+    }
+}
+
+/* The elements an op goes through: the most of its result and its operands. */
+static npy_intp elements_of(Value *value)
+{
+    npy_intp most = is_layout(value->layout) ? ((Layout *)value->layout)->size : 0;
+    for (Py_ssize_t i = 0; PyTuple_CheckExact(value->operands) && i < PyTuple_GET_SIZE(value->operands); i++) {
+        PyObject *item = PyTuple_GET_ITEM(value->operands, i);
+        PyObject *layout = is_value(item) ? ((Value *)item)->layout : NULL;
+        npy_intp size = layout != NULL && is_layout(layout) ? ((Layout *)layout)->size : 0;
+        most = size > most ? size : most;
+    }
+    return most;
+}
+
+/* Return what NumPy would take for a request, by what it took at its sites; 0.0 where none of them is being judged. */
+PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_ssize_t first = nargs == 2 ? PyNumber_AsSsize_t(args[1], NULL) : -1;
+    if (nargs != 2 || first < 0 || !PyList_CheckExact(args[0])) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "expected() takes a list of values and how many of them are inputs");
+        return NULL;
+    }
+    bool judged = false, rehearses = false;
+    double seconds = 0.0;
+    in_request_count = 0;
+    request_number++;
+    for (Py_ssize_t i = first; i < PyList_GET_SIZE(args[0]) && in_request_count < MOST_OPS; i++) {
+        Value *value = (Value *)PyList_GET_ITEM(args[0], i);
+        PyObject *code = is_value((PyObject *)value) ? value->code : NULL;
+        int instruction = code == NULL ? WHOLE : value->instruction;
+        if (code == NULL && is_value((PyObject *)value) && value->site != NULL && PyTuple_CheckExact(value->site) && PyTuple_GET_SIZE(value->site) == 2
+            && PyLong_CheckExact(PyTuple_GET_ITEM(value->site, 1))) {
+            code = PyTuple_GET_ITEM(value->site, 0);
+            instruction = (int)PyLong_AsLong(PyTuple_GET_ITEM(value->site, 1));
+        }
+        if (code == NULL || instruction == WHOLE) {
+            continue;
+        }
+        npy_intp elements = elements_of(value);
+        Site *site = site_at(code, instruction, false);
+        if (site == NULL) {
+            seconds += PRIOR_SECONDS * (double)elements;
+        } else if (site->request != request_number) {
+            site->request = request_number;
+            site->unseen = 0;
+            judged = judged || site->state == OPEN;
+            rehearses = rehearses || (site->state == OPEN && site->cold < JUDGED);
+            in_request[in_request_count++] = site;
+            seconds += site->per_element * (double)elements;
+        }
+        seconds -= RECORDED_SECONDS;
+    }
+    request_numpy_seconds = seconds;
+    self->rehearses = rehearses;
+    return PyFloat_FromDouble(judged ? fmax(seconds, 1e-9) : 0.0);
+}
+
+/* Note what the request took that was asked about last; ``cold``: NumPy stood in for its kernels, which are predicted
+   to take ``kernel_seconds``. True where its sites have lost, and kernels of theirs have run. */
+PyObject *floor_took(Floor *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    double taken = nargs == 3 ? PyFloat_AsDouble(args[0]) : -1.0, kernel_seconds = nargs == 3 && !PyErr_Occurred() ? PyFloat_AsDouble(args[2]) : -1.0;
+    int cold = nargs == 3 && !PyErr_Occurred() ? PyObject_IsTrue(args[1]) : -1;
+    if (cold < 0) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "took() takes seconds, whether NumPy stood in, and what kernels are to take");
+        return NULL;
+    }
+    bool lost = false;
+    double numpy_seconds = fmax(request_numpy_seconds, 1e-9), ratio = taken / numpy_seconds;
+    for (Py_ssize_t i = 0; i < in_request_count; i++) {
+        Site *site = in_request[i];
+        if (site->state != OPEN) {
+            continue;
+        }
+        if (cold) {
+            site->loss += fmin(taken - request_numpy_seconds, request_numpy_seconds); /* more is of a first time */
+            site->beyond = ratio - 1.0 < site->beyond ? ratio - 1.0 : site->beyond;
+            site->cold++;
+        }
+        if (cold && site->cold >= JUDGED && site->beyond + kernel_seconds / numpy_seconds > 1.0) {
+            leave(site, SHUT);
+        } else if (cold && site->loss > LOSS_SECONDS) {
+            Site *whole = site_at(site->code, WHOLE, false);
+            site->tries++;
+            site->price = (whole == NULL ? 0.0 : whole->seconds) + PRICE_SECONDS * (double)(1 << site->tries);
+            leave(site, site->tries < TRIES ? CLOSED : SHUT);
+        }
+        if (cold) {
+            continue;
+        }
+        site->ratio = ratio < site->ratio ? ratio : site->ratio;
+        if (++site->judged < JUDGED) {
+            continue;
+        }
+        if (site->ratio > 1.0) {
+            lost = true;
+            continue;
+        }
+        /* Fewer elements take it no longer, so it breaks even where NumPy takes as long. */
+        npy_intp least = (npy_intp)(site->ratio * (double)site->elements);
+        site->least = least > COUNTED ? least : COUNTED;
+        site->state = WON;
+        floors->judging--;
+    }
+    return PyBool_FromLong(lost);
+}
+
+/* Leave the sites of the request asked about last to NumPy that have lost; ``kept``: go on with them, whose bits are
+   not to change. */
+PyObject *floor_shut(Floor *self, PyObject *kept)
+{
+    int keep = PyObject_IsTrue(kept);
+    for (Py_ssize_t i = 0; keep >= 0 && i < in_request_count; i++) {
+        Site *site = in_request[i];
+        if (site->state == OPEN && site->judged >= JUDGED) {
+            if (keep) {
+                site->state = WON;
+                floors->judging--;
+            } else {
+                leave(site, SHUT);
+            }
+        }
+    }
+    return keep < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+PyObject *floor_sites(Floor *self, PyObject *unused)
+{
+    static const char *const states[] = {"numpy", "open", "recorded", "lost"};
+    PyObject *rows = PyList_New(0);
+    for (Py_ssize_t i = 0; rows != NULL && i < SITES; i++) {
+        Site *site = &sites[i];
+        if (site->code == NULL || site->instruction == WHOLE) {
+            continue;
+        }
+        PyObject *row = Py_BuildValue("OiLnds", site->code, site->instruction, site->runs, site->elements, site->seconds, states[site->state]);
+        if (row == NULL || PyList_Append(rows, row) < 0) {
+            Py_CLEAR(rows);
+        }
+        Py_XDECREF(row);
+    }
+    return rows;
+}
+
+PyObject *floor_forget(Floor *self, PyObject *unused)
+{
+    PyObject *dropped = PyList_New(0);
+    for (Py_ssize_t i = 0; dropped != NULL && i < SITES; i++) {
+        PyObject *code = sites[i].code;
+        sites[i] = (Site){0};
+        if (code != NULL) {
+            PyList_Append(dropped, code); /* and none is freed amid this */
+            Py_DECREF(code);
+        }
+    }
+    used = taking = in_request_count = 0;
+    floors->judging = 0;
+    Py_XDECREF(dropped);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}

@@ -1,0 +1,75 @@
+"""Requests of call sites below the floor that are recorded on trial: what they took is compared
+with what NumPy took there.
+
+Their first requests are rehearsals: NumPy stands in for the kernels, which are made meanwhile. What
+those take beyond NumPy's time is what recording costs, and where that is more than the kernels can
+gain the site is NumPy's again, before one of them has changed a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from alight._core import Value, floor
+from alight._src.config.loading import current_policy
+from alight._src.plan.plan import LaunchStep
+from alight._src.run.prepared_step import stood_in
+
+if TYPE_CHECKING:
+    from alight._src.plan.plan import Plan
+
+__all__ = ["run_judged"]
+
+
+def run_judged(
+    values: list[Value],
+    inputs: int,
+    began: float,
+    run: Callable[[], None],
+    plan: Callable[[], Plan | None],
+) -> None:
+    """Run a request that began to be looked for at ``began``, of which so many values are inputs,
+    and judge the sites that are on trial."""
+    if not floor.expected(values, inputs):
+        run()
+        return
+    before = stood_in.times
+    stood_in.rehearses = floor.rehearses
+    try:
+        run()
+    finally:
+        stood_in.rehearses = False
+    took, found = _seconds_since(began), plan()
+    if floor.took(took, stood_in.times != before, 0.0 if found is None else _kernel_seconds(found)):
+        floor.shut(found is None or (current_policy().reproducible and _changes_bits(found)))
+
+
+def _seconds_since(began: float) -> float:
+    return perf_counter() - began
+
+
+def _kernel_seconds(plan: Plan) -> float:
+    """Return what a plan's generated kernels are predicted to take."""
+    seconds = 0.0
+    for step in plan.steps:
+        if isinstance(step, LaunchStep):
+            for candidate in step.decision.candidates:
+                chosen = (candidate.device, candidate.implementation) == (
+                    step.device,
+                    step.implementation,
+                )
+                if chosen and candidate.estimate is not None:
+                    seconds += candidate.estimate.seconds
+    return seconds
+
+
+def _changes_bits(plan: Plan) -> bool:
+    """Tell whether NumPy gives other bits than a plan's kernels have given by now."""
+    return any(
+        isinstance(step, LaunchStep)
+        and step.implementation == "generated"
+        and not step.group.form.same_bits
+        for step in plan.steps
+    )

@@ -1,0 +1,120 @@
+"""Work below the floor is recorded where it comes again and again, and kernels win there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alight
+from alight._core import floor
+from alight._src.run import judged_sites
+
+FLOOR = 1_000_000
+N = 50_000  # NumPy takes some 0.3 ms for a power of them
+MOST = 3_000  # calls, of which 0.05 s of NumPy's time are a few hundred
+
+
+@pytest.fixture(autouse=True)
+def measured() -> Iterator[None]:
+    """Have the floor measured high, and nothing known of call sites."""
+    floor.here()
+    known = floor.auto, floor.record_floor
+    floor.auto = floor.record_floor = FLOOR
+    floor.forget_sites()
+    yield
+    floor.auto, floor.record_floor = known
+    floor.forget_sites()
+
+
+def array() -> Any:
+    return alight.asarray(np.linspace(0.5, 2.0, N))
+
+
+def power(x: Any) -> Any:
+    return (x**2.5) ** 0.3
+
+
+def states(code: CodeType) -> set[str]:
+    return {site[5] for site in floor.sites() if site[0] is code}
+
+
+def until(call: Callable[[], Any], done: Callable[[], bool]) -> int:
+    """Call until it is done; return how often that was."""
+    for count in range(MOST):
+        if done():
+            return count
+        np.asarray(call())
+    raise AssertionError(f"not done in {MOST} calls: {floor.sites()}")
+
+
+def opened() -> bool:
+    return states(power.__code__) == {"open"}
+
+
+def test_what_comes_once_is_numpys() -> None:
+    x, recorded = array(), floor.count
+    for _ in range(3):
+        made = power(x)
+    assert floor.count == recorded and made.storage.value.op is None
+
+
+def test_what_comes_again_is_recorded() -> None:
+    x = array()
+    assert until(lambda: power(x), opened) > 3
+    recorded = floor.count
+    made = power(x)
+    assert floor.count == recorded + 2 and made.storage.value.op is not None
+    np.testing.assert_allclose(np.asarray(made), (np.linspace(0.5, 2.0, N) ** 2.5) ** 0.3)
+
+
+def test_other_sites_stay_numpys() -> None:
+    x = array()
+    until(lambda: power(x), opened)
+    recorded = floor.count
+    made = x**2.5
+    assert floor.count == recorded and made.storage.value.op is None
+
+
+def test_smaller_arrays_stay_numpys_until_kernels_have_won() -> None:
+    x, small = array(), alight.asarray(np.ones(9_000))
+    until(lambda: power(x), opened)
+    recorded = floor.count
+    power(small)
+    assert floor.count == recorded
+
+
+@pytest.mark.parametrize("given", [FLOOR - 1, 0])
+def test_a_floor_that_was_given_is_the_floor(given: int) -> None:
+    x = array()
+    with alight.policy(floor=given):
+        for _ in range(300):
+            np.asarray(power(x))
+    assert not states(power.__code__)
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, seconds: float, *ends: str) -> Any:
+    """Have each request of a site on trial take so many seconds until it is judged."""
+    x = array()
+    until(lambda: power(x), opened)
+    monkeypatch.setattr(judged_sites, "_seconds_since", lambda began: seconds)
+    until(lambda: power(x), lambda: states(power.__code__) <= set(ends))
+    return x
+
+
+def test_a_site_that_lost_is_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = judged(monkeypatch, 1.0, "lost", "numpy")
+    recorded = floor.count
+    np.asarray(power(x))
+    assert floor.count == recorded
+
+
+def test_a_site_that_won_goes_lower(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged(monkeypatch, 1e-6, "recorded")
+    recorded = floor.count
+    made = power(alight.asarray(np.ones(9_000)))
+    assert floor.count == recorded + 2
+    np.testing.assert_array_equal(np.asarray(made), np.ones(9_000))
