@@ -11,12 +11,15 @@ from alight._core import floor
 from alight._src.config.schema import DEFAULT, SETTINGS, Force, Scope, Sourced, settings_of
 from alight.errors import ConfigError
 
+__all__ = ["EVERYTHING", "PLACEMENT", "Policy", "amended"]
+
 PLACEMENT = settings_of(Scope.PLACEMENT)
 
 # Numbers are never given twice: to drop them all, for a program that makes ever new policies,
 # costs those in use one plan each.
 _STAMPS_KEPT = 4096
 _stamps: dict[object, int] = {}
+EVERYTHING = 1 << 62  # a floor that no array reaches
 _next_stamp = count()
 
 
@@ -48,6 +51,7 @@ class Policy:
     pick: Literal["model", "measure"]
     reproducible: bool
     learn: Literal["next", "now", "off"]
+    enabled: bool
 
     def __init__(self, sources: Mapping[str, str] = MappingProxyType({}), **given: Any) -> None:
         self.sources = sources
@@ -69,6 +73,8 @@ class Policy:
         ]
         self._least = max(given_floors, default=0)
         self.floor_given = len(given_floors) == 2
+        if not self.enabled:
+            self._least, self.floor_given = EVERYTHING, True
         self.leaves_choice = self.force is None and not self.floor
 
     def __repr__(self) -> str:

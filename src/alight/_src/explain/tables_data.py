@@ -10,10 +10,10 @@ from typing import Any
 
 from alight._core import floor
 from alight._src.adapt import lazy_devices
-from alight._src.adapt.first_plan import EVERYTHING
 from alight._src.adapt.learning import chosen_estimate
 from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy
+from alight._src.config.policy import EVERYTHING
 from alight._src.config.schema import IMPLEMENTATIONS
 from alight._src.log.decisions import Record, Snapshot, Tallied, place_of
 from alight._src.plan.cost import Profile

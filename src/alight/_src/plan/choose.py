@@ -116,6 +116,8 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
         candidates.append(Candidate(HOST_DEVICE, own, None))
         return len(candidates) - 1
 
+    if not facts.enabled:
+        return settled(fallback(), Reason.DISABLED, Reason.DISABLED)
     if facts.force != (None, None):
         fitting = [
             i for i in able if wanted(facts, candidates[i].device, candidates[i].implementation)
