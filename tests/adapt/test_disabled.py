@@ -79,7 +79,7 @@ def test_a_jitted_function_is_the_function() -> None:
 
 
 @pytest.mark.parametrize("enabled", ["0", "1"])
-def test_by_the_environment(enabled: str, tmp_path: Path) -> None:
+def test_the_environment_can_switch_it_off(enabled: str, tmp_path: Path) -> None:
     script, cache = tmp_path / "program.py", tmp_path / "cache"
     script.write_text(PROGRAM, encoding="utf-8")
     kept = {name: text for name, text in os.environ.items() if not name.startswith("ALIGHT_")}
