@@ -34,6 +34,7 @@ class Reason(enum.StrEnum):
     UNCALIBRATED = "uncalibrated"
     DEMOTED = "demoted"
     DISABLED = "disabled"
+    CONTENDED = "contended"
     FIRST_TIME = "first_time"
     COMPILING = "compiling"
     SAVES_LITTLE = "saves_little"

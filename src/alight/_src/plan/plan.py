@@ -67,6 +67,11 @@ class Decision:
     candidates: tuple[Candidate, ...]
     in_place: bool = False
 
+    @property
+    def is_by_cost(self) -> bool:
+        """Tell whether the least predicted seconds decided."""
+        return self.reason in (Reason.CHEAPEST, Reason.CONTENDED)
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchStep:
