@@ -19,9 +19,10 @@ import alight.errors
 from alight._src.base.records import replace
 from alight._src.config.loading import policy
 from alight._src.explain.report import Report, report, reset
-from alight._src.explain.tables_data import profile_delta, profile_row
+from alight._src.explain.tables_data import profile_row
 from alight._src.explain.text_tables import tables
 from alight._src.log.decisions import LOG
+from alight._src.measure.profile_delta import profile_delta
 from alight._src.plan.cost import Profile, Rates
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.plan import Candidate, Decision, Estimate
@@ -418,6 +419,13 @@ def test_profile_rows_tell_crossovers_and_deltas() -> None:
     assert row == {"generated": {"elementwise": crossover, "reduce_inner": None}}
     delta = profile_delta(numpy, profile("numpy", 1.1))
     assert delta == {"numpy/elementwise/float64": pytest.approx(0.1)}
+    assert profile_row(numpy)["delta"] is None
+    found = profile_row(numpy)["rates"]["numpy"]
+    assert found == {
+        "launch_seconds": 0.0,
+        "bytes_per_second": pytest.approx(2.4e9),
+        "flops_per_second": None,
+    }
 
 
 def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:

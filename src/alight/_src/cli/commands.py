@@ -128,6 +128,8 @@ def devices(as_json: bool) -> None:
     for row in rows:
         for line in _by_class(row["profile"]):
             click.echo(f"  {row['id']} {line}")
+        for line in text_tables.rates(row["profile"]):
+            click.echo(f"  {row['id']} {line}")
         for line in text_tables.remarks(row["profile"]):
             click.echo(f"  {row['id']}'s profile: {line}")
     for row in rows:

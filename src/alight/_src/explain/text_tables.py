@@ -15,7 +15,9 @@ from alight._src.explain.tables_data import median_of
 __all__ = [
     "CALIBRATION_SECONDS",
     "aligned",
+    "differs",
     "explained",
+    "rates",
     "remarks",
     "text",
 ]
@@ -242,6 +244,35 @@ def explained(document: Row) -> Iterable[str]:
                     why = " ".join(filter(None, (candidate["reason"], candidate["detail"])))
                     yield f"    not {name}: {_prediction(candidate)} {why}".rstrip()
         yield from exits.get(site, ())
+
+
+def rates(profile: Row | None) -> list[str]:
+    """Return what each implementation reaches at best, and how the profile differs from the one
+    before."""
+    if profile is None:
+        return []
+    lines = []
+    for name, row in profile.get("rates", {}).items():  # older reports have none
+        words = [f"launch {readable_seconds(row['launch_seconds'])}"]
+        if row["bytes_per_second"]:
+            words.append(f"{row['bytes_per_second'] / 1e9:.3g} GB/s")
+        if row["flops_per_second"]:
+            words.append(f"{row['flops_per_second'] / 1e9:.3g} GFLOP/s")
+        lines.append(f"{name}: {', '.join(words)}")
+    if profile["delta"]:
+        lines.append(f"profile: {differs(profile['delta'])}")
+    return lines
+
+
+def differs(delta: dict[str, float]) -> str:
+    """Return in words how a profile differs from the one before."""
+    apart = sorted(delta.items(), key=lambda change: change[1])
+    low, high = apart[(len(apart) - 1) // 2][1], apart[len(apart) // 2][1]
+    ends = " to ".join(f"{change:+.1%} ({name})" for name, change in (apart[0], apart[-1]))
+    return (
+        f"against the profile before, {len(apart)} curves predict {(low + high) / 2:+.1%} time in "
+        f"the median, {ends}"
+    )
 
 
 def remarks(profile: Row | None, goes_on: bool = True) -> list[str]:
