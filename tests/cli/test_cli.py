@@ -130,6 +130,7 @@ def test_report_prints_a_saved_one(tmp_path: Path) -> None:
     script(tmp_path)
     printed(tmp_path, "run", "--report", "r.json", "script.py")
     assert printed(tmp_path, "report", "r.json").startswith("alight ")
+    assert printed(tmp_path, "report", "r.json", "--all").startswith("alight ")
     assert loaded(tmp_path, "report", "r.json", "--json") == json.loads(
         (tmp_path / "r.json").read_text()
     )

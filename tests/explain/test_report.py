@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import alight
 import alight.errors
 from alight._src.base.records import replace
 from alight._src.config.loading import policy
+from alight._src.explain import text_tables
 from alight._src.explain.report import Report, report, reset
 from alight._src.explain.tables_data import profile_row
 from alight._src.explain.text_tables import tables
@@ -286,6 +288,16 @@ def test_what_was_learned_and_how_far_off_predictions_were_is_told() -> None:
     document = report().to_dict()
     assert document["totals"]["prediction_error"] == 0.5
     assert [c["learned_runs"] for c in document["decisions"][0]["candidates"]] == [0, 90]
+
+
+def test_the_whole_decision_log_is_shown_where_it_is_asked_for() -> None:
+    for number in range(15):
+        LOG.replayed([(decision(operation=f"op{number}"), here())], 7, 1e-3)
+    document = report().to_dict()
+    assert sum(f"op{number} " in text_tables.text(document) for number in range(15)) == 10
+    whole = text_tables.text(document, math.inf)
+    assert all(f"op{number} " in whole for number in range(15))
+    assert "the 10 kinds" not in whole
 
 
 def test_work_below_the_floor_has_a_table_of_its_own() -> None:

@@ -43,9 +43,9 @@ def headlines(document: Row) -> list[str]:
     return [made, f"call sites in {folder}"] if folder else [made]
 
 
-def tables(document: Row, limit: int) -> Iterable[Table]:
+def tables(document: Row, limit: float) -> Iterable[Table]:
     """Yield title, header and rows of each part that has any."""
-    cut = len(_folder(document))
+    cut, most = len(_folder(document)), None if limit == math.inf else int(limit)
     if len(document["devices"]) > 1:  # the host alone stands in the headline
         yield (
             "Devices",
@@ -80,12 +80,12 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
             title += f", {totals['decisions_dropped']} no longer in the log"
         if len(rows) > limit:
             title += f"; the {limit} kinds that took longest"
-        yield title, header, [_line(row, cut) for row in rows[:limit]]
+        yield title, header, [_line(row, cut) for row in rows[:most]]
     if below:
         title = "Below the floor: NumPy's at once, sampled"
         if len(below) > limit:
             title += f"; the {limit} kinds that took longest"
-        yield title, header, [_line(row, cut) for row in below[:limit]]
+        yield title, header, [_line(row, cut) for row in below[:most]]
     for part, name in (("exits", "name"), ("fallbacks", "what"), ("demotions", "what")):
         found = document[part]
         if found:
@@ -104,7 +104,7 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
                         str(row["count"]),
                         *(row.get(key, "") for key in more),
                     ]
-                    for row in found[:limit]
+                    for row in found[:most]
                 ],
             )
     yield "Totals", ["what", "value"], [[k, v] for k, v in _flat(totals)]
@@ -375,10 +375,10 @@ def aligned(header: list[str], rows: list[list[str]]) -> Iterable[str]:
         yield "  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
 
 
-def text(document: Row) -> str:
-    """Return the report as tables for a terminal."""
+def text(document: Row, limit: float = SHOWN) -> str:
+    """Return the report as tables for a terminal, of so many lines each at most."""
     lines = headlines(document)
     lines += _unmeasured(document)
-    for title, header, rows in tables(document, SHOWN):
+    for title, header, rows in tables(document, limit):
         lines += ["", title, *aligned(header, rows)]
     return "\n".join(lines)
