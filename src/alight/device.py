@@ -33,6 +33,8 @@ class Reason(enum.StrEnum):
     POLICY = "policy"
     UNCALIBRATED = "uncalibrated"
     DEMOTED = "demoted"
+    DISABLED = "disabled"
+    CONTENDED = "contended"
     FIRST_TIME = "first_time"
     COMPILING = "compiling"
     SAVES_LITTLE = "saves_little"

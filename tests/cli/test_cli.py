@@ -130,6 +130,7 @@ def test_report_prints_a_saved_one(tmp_path: Path) -> None:
     script(tmp_path)
     printed(tmp_path, "run", "--report", "r.json", "script.py")
     assert printed(tmp_path, "report", "r.json").startswith("alight ")
+    assert printed(tmp_path, "report", "r.json", "--all").startswith("alight ")
     assert loaded(tmp_path, "report", "r.json", "--json") == json.loads(
         (tmp_path / "r.json").read_text()
     )
@@ -392,6 +393,22 @@ def test_a_profile_from_a_file_is_shown_beside_what_there_is_and_taken(tmp_path:
     dry = printed(tmp_path, "calibrate", "--from", str(file), "--dry-run")
     (line,) = [line for line in dry.splitlines() if "generated launch" in line]
     assert line.split()[-1] == "2.000"
+    own = json.loads(printed(tmp_path, "devices", "--json"))["devices"]
+    (before,) = [row["profile"] for row in own if row["id"] == "cpu"]
+    assert before["delta"] is None and before["rates"]["generated"]["launch_seconds"] > 0.0
+    for curve in made["rates"]["generated"]["curves"].values():
+        curve["knots"] = [[work, 1.25 * took] for work, took in curve["knots"]]
+    file.write_text(json.dumps(made | {"made_at": made["made_at"] + 1.0}))
+    printed(tmp_path, "calibrate", "--from", str(file))
+    own = json.loads(printed(tmp_path, "devices", "--json"))["devices"]
+    (after,) = [row["profile"] for row in own if row["id"] == "cpu"]
+    changes = {name: change for name, change in after["delta"].items() if change}
+    assert changes == {
+        name: pytest.approx(0.25) for name in after["delta"] if name.startswith("generated/")
+    }
+    text = printed(tmp_path, "devices")
+    assert "cpu generated: launch " in text and " GB/s" in text
+    assert "profile: against the profile before, " in text
     made["rates"]["generated"]["launch"]["value"] = 0.0
     file.write_text(json.dumps(made))
     done = command(tmp_path, "calibrate", "--from", str(file))

@@ -95,6 +95,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
         "ALIGHT_CHECK": "on",
         "ALIGHT_LEARN": "now",
         "ALIGHT_OWN_FUNCTIONS": "all",
+        "ALIGHT_ENABLED": "no",
         "ALIGHT_WGPU_POWER": "low",
         "ALIGHT_WGPU_SOFTWARE": "off",
     }
@@ -107,7 +108,7 @@ def test_every_setting_has_an_environment_name(tmp_path: Path) -> None:
     assert own.source("floor.matmul") == "environment variable ALIGHT_FLOOR_MATMUL"
     assert own.source("floor.all") == "environment variable ALIGHT_FLOOR_ALL"
     assert (own.on_gap, own.pick, own.reproducible) == ("raise", "measure", False)
-    assert own.learn == "now"
+    assert (own.learn, own.enabled) == ("now", False)
     assert settings.cache_root() == tmp_path / "cache"
     assert (settings.log_level, settings.log_size, settings.report) == ("trace", 3, "-")
     assert (settings.calibrate, settings.threads, settings.check) == ("off", 3, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -18,10 +19,12 @@ import alight
 import alight.errors
 from alight._src.base.records import replace
 from alight._src.config.loading import policy
+from alight._src.explain import text_tables
 from alight._src.explain.report import Report, report, reset
-from alight._src.explain.tables_data import profile_delta, profile_row
+from alight._src.explain.tables_data import profile_row
 from alight._src.explain.text_tables import tables
 from alight._src.log.decisions import LOG
+from alight._src.measure.profile_delta import profile_delta
 from alight._src.plan.cost import Profile, Rates
 from alight._src.plan.curve import Curve, Measured
 from alight._src.plan.plan import Candidate, Decision, Estimate
@@ -287,6 +290,16 @@ def test_what_was_learned_and_how_far_off_predictions_were_is_told() -> None:
     assert [c["learned_runs"] for c in document["decisions"][0]["candidates"]] == [0, 90]
 
 
+def test_the_whole_decision_log_is_shown_where_it_is_asked_for() -> None:
+    for number in range(15):
+        LOG.replayed([(decision(operation=f"op{number}"), here())], 7, 1e-3)
+    document = report().to_dict()
+    assert sum(f"op{number} " in text_tables.text(document) for number in range(15)) == 10
+    whole = text_tables.text(document, math.inf)
+    assert all(f"op{number} " in whole for number in range(15))
+    assert "the 10 kinds" not in whole
+
+
 def test_work_below_the_floor_has_a_table_of_its_own() -> None:
     small = replace(decision(), reason=Reason.BELOW_FLOOR)
     LOG.launched(decision(), here(), 1e-3, ("generated", "cpu"), 100, False)
@@ -418,6 +431,13 @@ def test_profile_rows_tell_crossovers_and_deltas() -> None:
     assert row == {"generated": {"elementwise": crossover, "reduce_inner": None}}
     delta = profile_delta(numpy, profile("numpy", 1.1))
     assert delta == {"numpy/elementwise/float64": pytest.approx(0.1)}
+    assert profile_row(numpy)["delta"] is None
+    found = profile_row(numpy)["rates"]["numpy"]
+    assert found == {
+        "launch_seconds": 0.0,
+        "bytes_per_second": pytest.approx(2.4e9),
+        "flops_per_second": None,
+    }
 
 
 def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:

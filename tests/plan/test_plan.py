@@ -19,6 +19,7 @@ from alight._src.plan.fuse import KERNEL_ARRAYS, KERNEL_NODES
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, ViewStep, WriteStep
 from alight._src.plan.plan_cost import account
+from alight._src.plan.profile import Profile
 from alight._src.plan.rowwise_fusion import ROW_BYTES
 from alight.device import Reason, Support
 from alight.errors import DTypeUnsupported, UnsupportedOnDevice
@@ -748,6 +749,25 @@ def test_groups_that_lost_go_back_to_numpy() -> None:
     facts = replace(facts, demoted=frozenset({step.decision.group}))
     assert decided(one(), facts) == ("cpu", "numpy", Reason.DEMOTED)
     assert decided(one("negative"), facts)[2] is Reason.CHEAPEST
+
+
+@pytest.mark.parametrize(
+    "contended, width, expect",
+    [(True, 1.2, "contended"), (True, 1.1, "cheapest"), (False, 1.2, "cheapest")],
+)
+def test_a_close_choice_by_a_profile_made_amid_other_work_says_so(
+    contended: bool, width: float, expect: str
+) -> None:
+    def seconds(group: Group, device: str, implementation: str) -> Estimate | None:
+        took = 1.0 if implementation == "numpy" else 0.8
+        return Estimate(took, took / width, took * width, {"memory": took})
+
+    profiles = {"cpu": Profile("cpu", {}, contended=contended)}
+    facts = replace(FACTS, devices=(CPU,), estimate=seconds, profiles=profiles)
+    (step,) = launches(make_plan(one(), facts))
+    assert (step.decision.reason, step.decision.is_by_cost) == (expect, True)
+    off = decided(one(), replace(facts, enabled=False))
+    assert off == ("cpu", "numpy", Reason.DISABLED)
 
 
 def test_the_host_is_the_last_resort_where_it_was_not_named() -> None:

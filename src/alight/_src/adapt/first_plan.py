@@ -18,12 +18,12 @@ from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.formatting import readable_seconds
 from alight._src.base.uninterrupted import hold, let_go
 from alight._src.config.loading import config, current_policy
+from alight._src.config.policy import EVERYTHING
 from alight._src.config.schema import HOST_DEVICE
 from alight._src.log.decisions import LOG
 from alight.backends import registry
 
 __all__ = [
-    "EVERYTHING",
     "FACTS",
     "PARTS",
     "WAITING",
@@ -37,8 +37,6 @@ __all__ = [
     "wait_to_plan",
     "wants_plans",
 ]
-
-EVERYTHING = 1 << 62  # a floor that no array reaches
 
 
 def left_to_numpy() -> bool:
@@ -57,7 +55,7 @@ def left_to_numpy() -> bool:
 def _is_asked() -> bool:
     """Tell whether somebody said how work is to be placed."""
     here = current_policy()
-    asks = here.force or here.devices or here.floor or here.pick != "model"
+    asks = here.force or here.devices or here.floor or here.pick != "model" or not here.enabled
     return bool(asks) or POLICY.get() is not None
 
 

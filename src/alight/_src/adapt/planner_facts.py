@@ -179,6 +179,7 @@ def facts(
         floors=dict(policy.floor),
         on_gap=policy.on_gap,
         demoted=demoted,
+        enabled=policy.enabled,
         supports=supports,
         estimate=modelled if policy.learn == "off" else estimate,
         copy_seconds=copy_seconds,

@@ -93,7 +93,8 @@ def settle_floor(planning_seconds: Callable[[], float]) -> None:
     """Set below how many elements planning costs more than it can gain, unless the policy says."""
     settings = config()
     registry.check(settings.policy)  # now, not when work is large enough to be placed
-    if settings.policy.record_floor > 0 or not settings.policy.floor:
+    own = settings.policy
+    if own.enabled and (own.record_floor > 0 or not own.floor):
         floor.auto = uninterrupted(lambda: _floor_here(planning_seconds))
     floor.record_floor = current_policy().record_floor
     first_plan.rest()

@@ -21,7 +21,7 @@ from alight._src.config.loading import current_policy
 from alight._src.plan.plan import Decision, LaunchStep
 from alight._src.store import default_store, digest
 from alight.backends.registry import device
-from alight.device import HOST_DEVICE, Reason
+from alight.device import HOST_DEVICE
 
 __all__ = ["GuardPhase", "RegressionGuard", "demoted", "guard_of"]
 
@@ -155,7 +155,7 @@ def guard_of(step: LaunchStep) -> RegressionGuard | None:
     decision = step.decision
     if (step.device, step.implementation) != (HOST_DEVICE, "generated"):
         return None
-    if decision.reason is not Reason.CHEAPEST:
+    if not decision.is_by_cost:
         return None
     frozen = current_policy().reproducible and not step.group.form.same_bits
     own = step.group.form.host_implementation

@@ -128,6 +128,8 @@ def devices(as_json: bool) -> None:
     for row in rows:
         for line in _by_class(row["profile"]):
             click.echo(f"  {row['id']} {line}")
+        for line in text_tables.rates(row["profile"]):
+            click.echo(f"  {row['id']} {line}")
         for line in text_tables.remarks(row["profile"]):
             click.echo(f"  {row['id']}'s profile: {line}")
     for row in rows:
@@ -295,15 +297,17 @@ def _progress(share: float, what: str) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @_json
 @click.option("--html", type=click.Path(dir_okay=False, writable=True), help="Write a page.")
-def report(file: str, as_json: bool, html: str | None) -> None:
-    """Print a saved report."""
+@click.option("--all", "each", is_flag=True, help="Every line of each table: the decision log.")
+def report(file: str, as_json: bool, html: str | None, each: bool) -> None:
+    """Print a saved report: who called what, how often, what was predicted and what it took."""
     loaded = Report.load(file)
     if html is not None:
         write(html, loaded.to_html())
     elif as_json:
         click.echo(loaded.to_json())
     else:
-        click.echo(str(loaded))
+        limit = math.inf if each else text_tables.SHOWN
+        click.echo(text_tables.text(loaded.to_dict(), limit))
 
 
 @commands.group(invoke_without_command=True)

@@ -128,6 +128,8 @@ class policy:
     learn : {"next", "now", "off"}, optional
         Whether predictions go by what earlier processes' runs took, by this one's too, or by the
         profile alone.
+    enabled : bool, optional
+        False: nothing is placed, and NumPy does all at once.
 
     Raises
     ------
@@ -160,6 +162,7 @@ class policy:
             pick: str | EllipsisType = ...,
             reproducible: bool | EllipsisType = ...,
             learn: str | EllipsisType = ...,
+            enabled: bool | EllipsisType = ...,
         ) -> None: ...
 
     else:

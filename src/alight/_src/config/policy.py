@@ -12,12 +12,15 @@ from alight._core import floor
 from alight._src.config.schema import DEFAULT, SETTINGS, Force, Scope, Sourced, settings_of
 from alight.errors import ConfigError
 
+__all__ = ["EVERYTHING", "PLACEMENT", "Policy", "amended"]
+
 PLACEMENT = settings_of(Scope.PLACEMENT)
 
 # Numbers are never given twice: to drop them all, for a program that makes ever new policies,
 # costs those in use one plan each.
 _STAMPS_KEPT = 4096
 _stamps: dict[object, int] = {}
+EVERYTHING = 1 << 62  # a floor that no array reaches
 _next_stamp = count()
 
 
@@ -52,6 +55,7 @@ class Policy:
     pick: Literal["model", "measure"]
     reproducible: bool
     learn: Literal["next", "now", "off"]
+    enabled: bool
 
     def __init__(self, sources: Mapping[str, str] = MappingProxyType({}), **given: Any) -> None:
         self.sources = sources
@@ -73,6 +77,8 @@ class Policy:
         if "matmul" in self.floor:  # of m*k*n so many the largest matrix has this many elements
             given["matmul"] = math.ceil(round(self.floor["matmul"] ** (2 / 3), 6))
         self._least: int | None = min(given.values(), default=None)
+        if not self.enabled:
+            self._least, self.floor_given = EVERYTHING, True
         self.leaves_choice = self.force is None and not self.floor
 
     def __repr__(self) -> str:

@@ -308,6 +308,15 @@ _ROWS = (
         "may. `off`: the profile alone predicts, and nothing is kept of such runs.",
     ),
     Setting(
+        "enabled",
+        TRUTH,
+        True,
+        Scope.PLACEMENT,
+        "False: one switch ends it all. NumPy does everything at once, whatever else is set, "
+        "jitted functions are the functions, and nothing is measured; what was pending is "
+        "NumPy's, for the reason `disabled`.",
+    ),
+    Setting(
         "cache_dir",
         PATH,
         None,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 from alight._src.base.formatting import readable_seconds
 from alight._src.base.records import dataclass
 from alight._src.config.loading import current_policy
 from alight._src.config.schema import checked
-from alight._src.explain.tables_data import Row, profile_delta, profile_row
-from alight._src.explain.text_tables import remarks
+from alight._src.explain.tables_data import Row, profile_row
+from alight._src.explain.text_tables import differs, remarks
 from alight._src.measure import saved_samples
 from alight._src.measure.calibrate import calibrate as measure
 from alight._src.measure.imported import changes, import_profile
+from alight._src.measure.profile_delta import profile_delta
 from alight._src.measure.profiles import load_profile, save_profile
 from alight._src.run import evaluate
 from alight._src.store import default_store
@@ -69,13 +69,7 @@ class Calibrated:
                 f"worst {found['worst_error']:.1%})"
             )
         if row["delta"]:
-            apart = sorted(row["delta"].items(), key=lambda change: change[1])
-            middle = median([change for _, change in apart])
-            ends = " to ".join(f"{change:+.1%} ({name})" for name, change in (apart[0], apart[-1]))
-            lines.append(
-                f"  against the profile before, {len(apart)} curves predict {middle:+.1%} time in "
-                f"the median, {ends}"
-            )
+            lines.append(f"  {differs(row['delta'])}")
         if row["origin"] == "measured" and "new" in found:
             lines.append(f"  {self._measurements(int(found['before']), int(found['new']))}")
         return "\n".join(lines)

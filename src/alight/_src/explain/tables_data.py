@@ -10,19 +10,21 @@ from typing import Any
 
 from alight._core import floor
 from alight._src.adapt import lazy_devices
-from alight._src.adapt.first_plan import EVERYTHING
 from alight._src.adapt.learning import chosen_estimate
 from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy
+from alight._src.config.policy import EVERYTHING
 from alight._src.config.schema import IMPLEMENTATIONS
 from alight._src.log.decisions import Record, Snapshot, Tallied, place_of
-from alight._src.plan.cost import Profile
+from alight._src.measure.profile_delta import kept_delta
+from alight._src.measure.profiles import profile_key
+from alight._src.plan.cost import Profile, Rates
 from alight._src.plan.plan import Candidate
 from alight.backends import machine
 from alight.device import Device
 
 __all__ = [
-    "Row", "decision_row", "device_row", "machine_row", "median_of", "profile_delta", "profile_row",
+    "Row", "decision_row", "device_row", "machine_row", "median_of", "profile_row",
     "profile_rows", "standing_row", "tally_row", "totals_row",
 ]  # fmt: skip
 
@@ -99,19 +101,39 @@ def profile_row(profile: Profile, host: Profile | None = None) -> Row:
             "overrides": _overrides(),
             "made_at": profile.made_at,
             "made_seconds": profile.made_seconds,
-            # What it replaced is gone from the store; `alight calibrate` tells the change.
-            "delta": None,
+            "delta": kept_delta(profile_key(profile.fingerprint), profile),
             "validation": profile.validation,
             "complete": profile.complete,
             "contended": profile.contended,
             "pace_seconds": profile.pace_seconds,
             "rough": profile.rough,
             "doubts": list(profile.doubts),
+            "rates": {name: _rates(rates) for name, rates in profile.rates.items()},
             "crossovers": {} if host is None else _crossovers(profile, host),
             "crossovers_by_class": {} if host is None else _by_class(profile, host),
         }
     )
     return row
+
+
+# The side of the product by which a rate of multiplying is told: large enough for a library's best.
+_SIDE = 1024
+
+
+def _rates(rates: Rates) -> Row:
+    """Return what one implementation reaches at best, of what was measured."""
+    seconds = [s.seconds_at(_SIDE, _SIDE, _SIDE) for s in rates.surfaces.values()]
+    moved = [
+        work / took
+        for name, curve in rates.curves.items()
+        if name.startswith("elementwise/")
+        for work, took in curve.knots
+    ]
+    return {
+        "launch_seconds": rates.launch.value,
+        "bytes_per_second": max(moved, default=None),
+        "flops_per_second": 2.0 * _SIDE**3 / min(seconds) if seconds else None,
+    }
 
 
 # Elements that each class of work moves for one: an addition reads two and writes one.
@@ -146,22 +168,6 @@ def _by_class(profile: Profile, host: Profile) -> dict[str, dict[str, int | None
                         None,
                     )
                     break
-    return found
-
-
-def profile_delta(old: Profile, new: Profile) -> dict[str, float]:
-    """Return, for each curve in both, how much longer the new one predicts: 0.1 is 10 % longer."""
-    found = {}
-    for implementation, rates in new.rates.items():
-        former = old.rates.get(implementation)
-        for name, curve in rates.curves.items() if former is not None else ():
-            before = former.curves.get(name) if former is not None else None
-            if before is not None:
-                ratios = [
-                    math.log(curve.seconds_at(work) / before.seconds_at(work))
-                    for work, _ in before.knots
-                ]
-                found[f"{implementation}/{name}"] = math.expm1(sum(ratios) / len(ratios))
     return found
 
 

@@ -15,7 +15,9 @@ from alight._src.explain.tables_data import median_of
 __all__ = [
     "CALIBRATION_SECONDS",
     "aligned",
+    "differs",
     "explained",
+    "rates",
     "remarks",
     "text",
 ]
@@ -41,9 +43,9 @@ def headlines(document: Row) -> list[str]:
     return [made, f"call sites in {folder}"] if folder else [made]
 
 
-def tables(document: Row, limit: int) -> Iterable[Table]:
+def tables(document: Row, limit: float) -> Iterable[Table]:
     """Yield title, header and rows of each part that has any."""
-    cut = len(_folder(document))
+    cut, most = len(_folder(document)), None if limit == math.inf else int(limit)
     if len(document["devices"]) > 1:  # the host alone stands in the headline
         yield (
             "Devices",
@@ -78,12 +80,12 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
             title += f", {totals['decisions_dropped']} no longer in the log"
         if len(rows) > limit:
             title += f"; the {limit} kinds that took longest"
-        yield title, header, [_line(row, cut) for row in rows[:limit]]
+        yield title, header, [_line(row, cut) for row in rows[:most]]
     if below:
         title = "Below the floor: NumPy's at once, sampled"
         if len(below) > limit:
             title += f"; the {limit} kinds that took longest"
-        yield title, header, [_line(row, cut) for row in below[:limit]]
+        yield title, header, [_line(row, cut) for row in below[:most]]
     for part, name in (("exits", "name"), ("fallbacks", "what"), ("demotions", "what")):
         found = document[part]
         if found:
@@ -102,7 +104,7 @@ def tables(document: Row, limit: int) -> Iterable[Table]:
                         str(row["count"]),
                         *(row.get(key, "") for key in more),
                     ]
-                    for row in found[:limit]
+                    for row in found[:most]
                 ],
             )
     yield "Totals", ["what", "value"], [[k, v] for k, v in _flat(totals)]
@@ -244,6 +246,35 @@ def explained(document: Row) -> Iterable[str]:
         yield from exits.get(site, ())
 
 
+def rates(profile: Row | None) -> list[str]:
+    """Return what each implementation reaches at best, and how the profile differs from the one
+    before."""
+    if profile is None:
+        return []
+    lines = []
+    for name, row in profile.get("rates", {}).items():  # older reports have none
+        words = [f"launch {readable_seconds(row['launch_seconds'])}"]
+        if row["bytes_per_second"]:
+            words.append(f"{row['bytes_per_second'] / 1e9:.3g} GB/s")
+        if row["flops_per_second"]:
+            words.append(f"{row['flops_per_second'] / 1e9:.3g} GFLOP/s")
+        lines.append(f"{name}: {', '.join(words)}")
+    if profile["delta"]:
+        lines.append(f"profile: {differs(profile['delta'])}")
+    return lines
+
+
+def differs(delta: dict[str, float]) -> str:
+    """Return in words how a profile differs from the one before."""
+    apart = sorted(delta.items(), key=lambda change: change[1])
+    low, high = apart[(len(apart) - 1) // 2][1], apart[len(apart) // 2][1]
+    ends = " to ".join(f"{change:+.1%} ({name})" for name, change in (apart[0], apart[-1]))
+    return (
+        f"against the profile before, {len(apart)} curves predict {(low + high) / 2:+.1%} time in "
+        f"the median, {ends}"
+    )
+
+
 def remarks(profile: Row | None, goes_on: bool = True) -> list[str]:
     """Return what a reader of a profile's predictions has to know of it, with what to do;
     ``goes_on``: what it measured was kept for the next calibration."""
@@ -344,10 +375,10 @@ def aligned(header: list[str], rows: list[list[str]]) -> Iterable[str]:
         yield "  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
 
 
-def text(document: Row) -> str:
-    """Return the report as tables for a terminal."""
+def text(document: Row, limit: float = SHOWN) -> str:
+    """Return the report as tables for a terminal, of so many lines each at most."""
     lines = headlines(document)
     lines += _unmeasured(document)
-    for title, header, rows in tables(document, SHOWN):
+    for title, header, rows in tables(document, limit):
         lines += ["", title, *aligned(header, rows)]
     return "\n".join(lines)

@@ -108,6 +108,8 @@ class Dispatching(GuardCache):
                 return self(*positional)  # which the guard may know
         described = describe(args, kwargs)
         here = current_policy()
+        if not here.enabled:
+            return self.__wrapped__(*args, **kwargs)
         if described is None:
             return self._on_undescribed(args, kwargs, here)
         if recording_errstate() is not None:

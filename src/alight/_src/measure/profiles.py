@@ -252,6 +252,7 @@ def save_profile(profile: Profile, asked_anew: bool = False) -> Profile:
     start would put such a file aside.
     """
     from alight._src.measure.bounds import profile_of_document
+    from alight._src.measure.profile_delta import keep_delta
 
     try:
         profile_of_document(profile.to_dict())
@@ -259,6 +260,7 @@ def save_profile(profile: Profile, asked_anew: bool = False) -> Profile:
         raise StoreError(f"the profile of {profile.device} is not stored: {error}") from error
     store = default_store()
     key = profile_key(profile.fingerprint)
+    before = store.read(KIND, key)
     kept = store.write(KIND, key, profile.to_dict(), None if asked_anew else _better)
     if not profile.little:
         with ignoring_failures(StoreError):  # somebody else's file: what it says ages
@@ -266,6 +268,9 @@ def save_profile(profile: Profile, asked_anew: bool = False) -> Profile:
     place = store.place(KIND, key)
     if place is None or kept["made_at"] != profile.made_at:
         return profile
+    with ignoring_failures(ValueError):  # another's file, or one of another schema
+        if before is not None:
+            keep_delta(key, profile_of_document(before), profile)
     return profile.stored_at(place)
 
 

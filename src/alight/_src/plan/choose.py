@@ -15,7 +15,7 @@ from alight._src.ir.op import Kind, dtype_name
 from alight._src.plan.assignment import Spread, least
 from alight._src.plan.block import split
 from alight._src.plan.order import Unit
-from alight._src.plan.plan import Candidate, Facts
+from alight._src.plan.plan import Candidate, Estimate, Facts
 from alight._src.plan.stages import Uses
 from alight._src.plan.workload import contraction_flops, is_contraction
 from alight.device import HOST_DEVICE, Device, Reason
@@ -116,6 +116,8 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
         candidates.append(Candidate(HOST_DEVICE, own, None))
         return len(candidates) - 1
 
+    if not facts.enabled:
+        return settled(fallback(), Reason.DISABLED, Reason.DISABLED)
     if host is not None and threshold is not None and _floor_elements(group) < threshold:
         return settled(host, Reason.BELOW_FLOOR, Reason.BELOW_FLOOR)
     if facts.force != (None, None):
@@ -360,7 +362,21 @@ def _place(
                 offer.reason = Reason.OUT_OF_MEMORY
             elif chosen is not None and chosen.seconds > min(estimates):
                 offer.reason = Reason.ALREADY_RESIDENT
+            elif chosen is not None and _was_contended(offer, chosen, facts):
+                offer.reason = Reason.CONTENDED
     return result
+
+
+def _was_contended(offer: _Offer, chosen: Estimate, facts: Facts) -> bool:
+    """Tell whether another may be as quick as who was chosen, and one of both was measured while
+    other work disturbed it."""
+    own, *near = [
+        c.device
+        for c in sorted(offer.candidates, key=lambda c: c.estimate is not chosen)
+        if c.estimate is chosen or (c.estimate is not None and c.estimate.low < chosen.high)
+    ]
+    profiles = [facts.profiles.get(device) for device in (own, *near)] if near else []
+    return any([profile is not None and profile.contended for profile in profiles])
 
 
 def _is_write(unit: Unit) -> bool:

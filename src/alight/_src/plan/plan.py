@@ -67,6 +67,11 @@ class Decision:
     candidates: tuple[Candidate, ...]
     in_place: bool = False
 
+    @property
+    def is_by_cost(self) -> bool:
+        """Tell whether the least predicted seconds decided."""
+        return self.reason in (Reason.CHEAPEST, Reason.CONTENDED)
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchStep:
@@ -185,7 +190,8 @@ class Facts:
     """All that a plan may depend on. ``residency[i]`` are the spaces that hold input i (constants:
     every space). ``profiles`` by device id; a device without one is uncalibrated. ``floors`` by op
     class, as the policy gave them; ``force`` is (device | None, implementation | None).
-    ``demoted`` are keys of groups (``Decision.group``) that lost to NumPy.
+    ``demoted`` are keys of groups (``Decision.group``) that lost to NumPy. ``enabled``: not all is
+    NumPy's whatever it takes.
 
     ``supports(device, implementation, group)`` is None or the reason of the gap; ``estimate(group,
     device, implementation)`` is None where nothing was measured; ``copy_seconds(from, to,
@@ -205,6 +211,7 @@ class Facts:
     floors: Mapping[str, int] = field(default_factory=dict)
     on_gap: str = "host"
     demoted: frozenset[str] = frozenset()
+    enabled: bool = True
     supports: Callable[[str, str, Group], str | None] = _everything
     estimate: Callable[[Group, str, str], Estimate | None] = no_estimate
     copy_seconds: Callable[[str, str, int], float] = _free

@@ -175,7 +175,7 @@ class Ready:
     def patience(self) -> float:
         """Return the seconds after which waiting for the kernel has cost more than NumPy."""
         decision = self.step.decision
-        if decision.reason is not Reason.CHEAPEST or self.where.id != HOST_DEVICE:
+        if not decision.is_by_cost or self.where.id != HOST_DEVICE:
             return math.inf  # the kernel was asked for, or what it works on is not NumPy's to take
         own: Estimate | None = None
         numpys: Estimate | None = None
