@@ -152,6 +152,35 @@ def test_numpys_own_temporaries_stay_touched() -> None:
     assert int(done.stdout) < pages / 20
 
 
+_IDLE = """
+import sys
+import numpy as np
+if sys.argv[1] == "alight":
+    import alight
+def resident():
+    with open("/proc/self/status") as file:
+        return int(file.read().split("RssAnon:")[1].split()[0]) << 10
+before = resident()
+for turn in range(3):
+    first, second = np.ones((2000, 1666)), np.ones((2000, 1666))  # 25.4 MiB
+    del first, second
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system says it in /proc")
+def test_large_temporaries_of_numpy_go_back_as_without_alight() -> None:
+    unset = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
+    idle = {}
+    for door in ("numpy", "alight"):
+        done = subprocess.run(
+            [sys.executable, "-c", _IDLE, door],
+            capture_output=True, text=True, env=unset, check=True,
+        )  # fmt: skip
+        idle[door] = int(done.stdout)
+    assert idle["alight"] < idle["numpy"] + (8 << 20), idle
+
+
 def test_there_is_a_limit() -> None:
     keep_bytes(3 * LARGE * 8)
     made = [fresh(LARGE) for _ in range(5)]

@@ -17,11 +17,12 @@ static PyObject *context;
 #ifdef __GLIBC__
 /* glibc gives pages back to the system where more than twice the largest block that came back so far lies idle,
    of up to 32 MiB, and those are faulted in anew at the next call (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD,
-   mallopt(3)). With results here it would see few large ones, and what else NumPy makes would pay: 33 ms for
-   the spectrum of 2^20 float32 and back, and 17 once it has seen one; 1.9 s for 400 statements on 500,000
-   float64 below the floor, and 0.65. This is it, and nobody touches it; where the user has set a threshold,
-   that stands. */
-#define HEAP_BYTES (((size_t)32 << 20) - 2 * PAGE)
+   mallopt(3)). With results here it would see few large ones, and what else NumPy makes would pay: 40 ms for the
+   spectrum of 2^20 float32 and back, and 23 once it has seen one; 0.37 s for 80 statements on 3 million float64
+   below the floor, and 0.23. This is it, and nobody touches it; where the user has set a threshold, that stands.
+   Twice this lies idle, 50 MiB, within the 64 MB that a program may have more than by NumPy when it has dropped all.
+   A larger one would cost peaks: 25 MiB twice, which NumPy alone gives back, beside 155 of temporaries. */
+#define HEAP_BYTES ((size_t)25 << 20)
 static void teach_heap(void)
 {
     void *volatile block = malloc(HEAP_BYTES); /* volatile: compilers leave out what is freed unused */
