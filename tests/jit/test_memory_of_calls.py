@@ -66,6 +66,13 @@ def by_out(x: Any, y: Any) -> Any:
     return x[0]
 
 
+def both(x: Any, y: Any) -> Any:
+    np.multiply(x, 0.5, out=x)
+    np.add(x, y, out=x)
+    np.sqrt(np.abs(x), out=y)  # of the version that the same launch leaves in x
+    return float(y[0])
+
+
 def a_window(x: Any, y: Any) -> Any:
     x[1:-1] += y[2:]  # and not in the place of what it is read by
     x[1:-1] *= 0.5
@@ -128,6 +135,18 @@ def test_arrays_that_are_updated_in_turns_need_one_each_and_a_temporary() -> Non
         np.testing.assert_array_equal(x, expected)
         np.testing.assert_array_equal(y, again)
     assert most <= 3 * BYTES + (1 << 20)
+
+
+def test_steps_by_numpy_that_write_two_arguments_make_one() -> None:
+    jitted = alight.jit(both)
+    x, y = arguments()
+    expected, again = x.copy(), y.copy()
+    with alight.policy(floor=0, force="cpu:numpy"):
+        for _ in range(3):
+            both(expected, again)
+            assert needed(lambda: jitted(x, y)) <= BYTES + (1 << 20)
+            np.testing.assert_array_equal(x, expected)
+            np.testing.assert_array_equal(y, again)
 
 
 WARNING = """

@@ -61,6 +61,10 @@ Py_ssize_t uses_below(Value *old, PyObject *values, const Py_ssize_t *nodes, Py_
     uses.uses = uses.count = 0;
     uses.mark = next_mark();
     bool done = true;
+    if (target != NULL) { /* it has the new bytes, whoever reads it: the same launch, where its results are several */
+        target->mark = uses.mark;
+        target->number = ANY;
+    }
     for (Py_ssize_t i = 0; done && i < bound; i++) {
         Value *value = value_at(values, outputs[i]);
         if (value != NULL) done = meet(&uses, value, ANY);

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from alight._core import Data, Layout
+from alight._core import Data, Layout, fresh_data
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.fp_warnings.emit import computed
@@ -187,7 +187,7 @@ def _computed(graph: Graph, operands: Sequence[NdArray]) -> list[Data]:
     results = computed(graph, operands)
     made = []
     for number in graph.outputs:
-        data = residency.fresh(graph.layouts[number])
+        data = fresh_data(graph.layouts[number])
         assert data.array is not None
         data.array[...] = results[number]
         made.append(data)

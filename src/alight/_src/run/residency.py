@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from alight._core import Data, Layout, make_layout
+from alight._core import Data, Layout, fresh_data, make_layout
 from alight._src.adapt import planner_facts
 from alight._src.base.at_fork import renewed
 from alight._src.base.failures import failures
@@ -228,22 +228,12 @@ def landing(where: Device, layout: Layout) -> Data:
     """Return uninitialised host memory of exactly this dense layout for what a device sends: its
     backend may know some that the link reaches faster."""
     own = getattr(backend_of(where), "landing", None)
-    return (own(where, layout) if own else None) or fresh(layout)
-
-
-def fresh(layout: Layout) -> Data:
-    """Return uninitialised host memory of exactly this dense layout."""
-    array = np.empty_like(layout.probe)
-    if array.strides == layout.strides:
-        return Data(layout, array)
-    # Axes of length one: any stride reads the same, but results have exactly NumPy's.
-    owner = np.empty(layout.nbytes, np.uint8)
-    return Data(layout, np.ndarray(layout.shape, layout.dtype, owner, 0, layout.strides), owner)
+    return (own(where, layout) if own else None) or fresh_data(layout)
 
 
 def exact_copy(array: np.ndarray[Any, Any], layout: Layout) -> Data:
     """Return data of exactly this dense layout with the elements of an array."""
-    result = fresh(layout)
+    result = fresh_data(layout)
     assert result.array is not None
     result.array[...] = array
     return result
@@ -265,7 +255,6 @@ __all__: Sequence[str] = (
     "buffer",
     "buffers",
     "exact_copy",
-    "fresh",
     "landing",
     "made_on",
     "make_room",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from alight._core import Data, Layout, Value, sole
+from alight._core import Data, Layout, Value, fresh_data, sole
 from alight._src.base.failures import failures
 from alight._src.base.originals import np
 from alight._src.base.records import dataclass
@@ -223,9 +223,7 @@ class Writing:
         if not in_place:
             old_place = (data, offset, layout)
             data = (
-                residency.fresh(layout)
-                if whole
-                else residency.exact_copy(array_at(old_place), layout)
+                fresh_data(layout) if whole else residency.exact_copy(array_at(old_place), layout)
             )
             offset = 0
         elif data.foreign:
