@@ -18,6 +18,7 @@ from alight._src.config.loading import current_policy, reload_config
 from alight._src.jit import dispatch, trace
 from alight._src.jit.call_phases import NUMPYS
 from alight._src.jit.specialization import Specialization
+from alight._src.plan import place
 from alight._src.record import pending
 
 N = 40
@@ -177,3 +178,27 @@ def test_a_warning_that_is_always_shown_is_shown_once(begun_anew: list[bool]) ->
             warnings.simplefilter("always" if collects else "default")
             alight.jit(body)(own)
         assert len(shown) == 1, collects
+
+
+def test_what_is_pending_is_not_planned_where_that_takes_longer_than_numpy(
+    begun_anew: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[int] = []
+    make = place.make_plan
+    monkeypatch.setattr(
+        place, "make_plan", lambda graph, *rest: planned.append(1) or make(graph, *rest)
+    )
+
+    def body(x: Any) -> Any:
+        for _ in range(900):
+            x = x * 0.5 + 1.0
+        return x
+
+    x = np.linspace(0, 1, N)
+    for seconds, plans in (1.0, 2), (2 * 512 * trace.TRACE_SECONDS - 1e-3, 0):
+        monkeypatch.setattr(Specialization, "may_take", lambda kind, most=seconds: most)
+        monkeypatch.setattr(dispatch, "perf_counter", trace.perf_counter)
+        begun_anew.clear()
+        planned.clear()
+        np.testing.assert_array_equal(alight.jit(body)(x), body(x))
+        assert begun_anew == [True] * (not plans) and len(planned) >= plans

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._src.adapt.contest import CLEAR, KERNEL_RULES, Contender
+from alight._src.adapt.contest import CLEAR, KERNEL_RULES, PLAN_RULES, Contender
 from alight._src.adapt.foreground import SHARE, ForegroundBudget
 from alight._src.jit import guarding
 from alight._src.jit.call_phases import Phase
@@ -100,3 +100,51 @@ def test_laps_of_kernels_that_are_behind_are_earned() -> None:
     assert race.lost_seconds() == 0.0  # not clearly behind
     race.against_plan(0.5)
     assert race.lost_seconds() == 4 * CLEAR
+
+
+@pytest.mark.parametrize("slower", [False, True])
+def test_what_kernels_take_is_looked_at_when_their_verdict_is_due(
+    slower: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_generated(monkeypatch)
+    monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
+    monkeypatch.setattr(guarding, "_ASK_SECONDS", 0.0)
+    ran, took = Specialization.ran_numpy, Specialization.ran_alight
+    monkeypatch.setattr(Specialization, "ran_numpy", lambda self, _, runs=1: ran(self, 0.4, runs))
+    monkeypatch.setattr(Specialization, "ran_alight", lambda self, _, cold: took(self, 0.4, cold))
+    x, y = np.random.default_rng(0).random((2, 100_000))
+    jitted: Any = alight.jit(times)
+    race = guarding._lap
+    monkeypatch.setattr(guarding, "_lap", lambda *given: 0.0 * race(*given) + 0.1)
+
+    def called(count: int) -> Specialization:
+        for _ in range(count):
+            np.testing.assert_array_equal(jitted(x, y), times(x, y))
+            kernels.settle()
+        (kind,) = jitted._specializations.values()
+        return kind
+
+    kind = called(40)
+    assert kind.phase is Phase.ON_KERNELS and kind.bits is Bits.SAME
+    (answer,) = jitted._learned().answers.values()
+    due = kind.lasts()
+    assert answer.left > 10 * PLAN_RULES.laps  # asking is a small share of what they take
+    each = 0.5 if slower else 0.1
+    monkeypatch.setattr(guarding, "launches_of", lambda entry: (1, kind.lasts() + each))
+    monkeypatch.setattr(
+        Specialization,
+        "kernels_ran",
+        lambda self, seconds, calls, note=Specialization.kernels_ran: note(
+            self, seconds, round(seconds / each)
+        ),
+    )
+    answer.left = 0
+    called(1)
+    assert (kind.phase is Phase.ON_KERNELS) is not slower
+    assert jitted.holds(answer) is not slower
+    if not slower:
+        assert kind.lasts() == pytest.approx(2 * due, rel=0.1)
+        called(3)
+    else:
+        called(40)  # their figures are better than that, as they say
+    assert kind.phase is Phase.ON_KERNELS

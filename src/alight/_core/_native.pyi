@@ -599,9 +599,10 @@ class Entry:
     or list. ``watched``: the ``WATCHED`` of floating-point flags that end the guard's way, to be
     told of elsewhere, unless ``already_shown(flags, *args)``, asked with these bits, says that
     there is nothing to tell. What is called ``looks`` at the arguments itself, and leaves those
-    that are not for it to other entries.
+    that are not for it to other entries. It answers as many calls as are ``left``, -1 for all.
     """
 
+    left: int
     def __init__(
         self,
         pattern: tuple[Any, ...],

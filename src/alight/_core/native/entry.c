@@ -427,6 +427,11 @@ static PyMethodDef entry_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef entry_members[] = {
+    {"left", T_LONGLONG, offsetof(Entry, left), 0, "How many calls more it answers; -1: all of them."},
+    {NULL},
+};
+
 PyTypeObject EntryType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "alight._core._native.Entry",
@@ -438,5 +443,6 @@ PyTypeObject EntryType = {
     .tp_clear = (inquiry)entry_clear,
     .tp_weaklistoffset = offsetof(Entry, weakrefs),
     .tp_methods = entry_methods,
+    .tp_members = entry_members,
     .tp_new = entry_new,
 };

@@ -137,6 +137,7 @@ _NEXT: dict[Phase, dict[Event, Phase]] = {
         Event.PAYS: Phase.PLANS_RACE,
     },
     Phase.ON_PLAN: {Event.PAYS: Phase.PLANS_RACE},
+    Phase.ON_KERNELS: {Event.PAYS: Phase.RACING},
     Phase.FORCED: {Event.NO_STEP: Phase.BELOW_FLOOR, Event.KERNELS_OUT: Phase.FORCED_PLAN},
 }
 
@@ -198,7 +199,7 @@ OURS = frozenset(
     }
 )
 # Verdicts that are looked at again, once that is a small share of what the calls took since.
-EXPIRING = frozenset({Phase.ON_NUMPY, Phase.ON_BODY, Phase.ON_PLAN})
+EXPIRING = frozenset({Phase.ON_NUMPY, Phase.ON_BODY, Phase.ON_PLAN, Phase.ON_KERNELS})
 # Calls go the way they will go from now on, until their verdict is looked at again.
 SETTLED = frozenset(
     {Phase.ON_NUMPY, Phase.ON_BODY, Phase.ON_PLAN, Phase.ON_KERNELS, Phase.BELOW_FLOOR}

@@ -183,7 +183,8 @@ class Dispatching(GuardCache):
         before = kind.phase
         answer = learned.answers.get(id(kind))
         if answer is not None:
-            self.hear(answer, kind, put_back=before in SETTLED)
+            self.hear(answer, missed, put_back=before in SETTLED)
+            before = kind.phase
         if program is not None and before in RACES:
             self.race_kernels(missed, program)
         arrays = 0 if (described := missed.described) is None else len(described.arrays)

@@ -35,6 +35,7 @@ __all__ = [
     "direct_entry",
     "generated",
     "kernel_entry",
+    "launches_of",
     "measured",
     "promises",
     "watch_entry",
@@ -239,13 +240,14 @@ class _Counted:
             before = self.eligible.get(step.implementation, 0)
             self.eligible[step.implementation] = before + eligible_elements(step.group)
 
-    def collect(self) -> None:
+    def collect(self) -> tuple[int, float]:
         calls, seconds = self.entry.take()
         if calls:
             LOG.replayed(self.decisions, calls, seconds)
             LOG.count(launches=calls * len(self.decisions), cache_hits=calls)
             for implementation, elements in self.eligible.items():
                 LOG.elements(implementation, HOST_DEVICE, elements * calls)
+        return calls, seconds
 
 
 _counted: list[_Counted] = []
@@ -264,6 +266,13 @@ def watch_entry(
         # A program that holds many pays for each new one no more than for the first.
         _sweep_at = max(_SWEEP, 2 * len(_counted))
     _counted.append(_Counted(entry, launchable, decisions, site))
+
+
+def launches_of(entry: Entry) -> tuple[int, float]:
+    """Return how often an entry has launched since its launches joined the log, which they do now,
+    and their seconds."""
+    found = [counted for counted in _counted if counted.entry is entry]
+    return found[0].collect() if found else (0, 0.0)
 
 
 def _collect() -> None:

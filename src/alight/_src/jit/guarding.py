@@ -26,6 +26,7 @@ from alight._src.jit.guard_entries import (
     call_pattern,
     generated,
     kernel_entry,
+    launches_of,
     measured,
     promises,
     watch_entry,
@@ -150,6 +151,7 @@ class GuardCache(CallGuard):
                 numpy_seconds = contest.best(Contender.NUMPY)
             decisions = measured(launchable, numpy_seconds, contest.best(Contender.KERNELS))
             watch_entry(race.entry, launchable, decisions, program.site)
+            race.entry.left = _calls_until(kind.lasts(), contest.best(Contender.KERNELS))
             self.answer(missed.learned, kind, race.entry)
 
     def launch_directly(self, missed: MissedCall, program: HostProgram) -> None:
@@ -189,8 +191,18 @@ class GuardCache(CallGuard):
             missed.specialization.raced(False)
         return entry
 
-    def hear(self, answer: Entry, kind: Specialization, put_back: bool) -> None:
-        """Take over what was timed of NumPy's way without Python."""
+    def hear(self, answer: Entry, missed: MissedCall, put_back: bool) -> None:
+        """Take over what was timed of the way that the guard answers without Python."""
+        kind = missed.specialization
+        if kind.phase is Phase.ON_KERNELS and not answer.left:
+            calls, seconds = launches_of(answer)
+            if calls:
+                kind.kernels_ran(seconds, calls)
+            if kind.phase is not Phase.ON_KERNELS:
+                missed.learned.answers.pop(id(kind), None)
+                self.remove(answer)
+                return
+            answer.left = _calls_until(kind.lasts(), kind.last_seconds)
         if put_back:
             self.put_back(answer)
         if kind.phase is not Phase.ON_KERNELS:
@@ -218,12 +230,10 @@ class GuardCache(CallGuard):
         makes it worth to be asked again."""
         if missed.kwargs:
             return
-        left = -1
         if math.isfinite(seconds):
             arrays = 0 if missed.described is None else len(missed.described.arrays)
             seconds = max(seconds, _ASK_SECONDS * max(1.0, arrays / _ASK_ARRAYS))
-            calls = seconds / max(missed.specialization.numpy_seconds[0], 1e-9)
-            left = max(1, int(calls))
+        left = _calls_until(seconds, missed.specialization.numpy_seconds[0])
         if missed.described is None:
             wide = [item for item in missed.args if type(item) is np.ndarray]
         else:
@@ -232,6 +242,14 @@ class GuardCache(CallGuard):
         pattern = call_pattern(missed.args, wide)
         entry = call_entry(self.__wrapped__, pattern, left, missed.learned.proof.lookups)
         self.answer(missed.learned, missed.specialization, entry)
+
+
+def _calls_until(seconds: float, call_seconds: float) -> int:
+    """Return how many calls that take so long each the guard answers in so many seconds, -1 for
+    all."""
+    if not math.isfinite(seconds):
+        return -1
+    return max(1, int(seconds / max(call_seconds, 1e-9)))
 
 
 def _at_hand(step: LaunchStep) -> bool:

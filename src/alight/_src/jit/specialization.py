@@ -202,8 +202,7 @@ class Specialization:
                 continue
             way = WAYS[phase]
             if phase in EXPIRING and self.lasts() <= 0.0:
-                self.contest = Contest((_NUMPY, _PLAN), PLAN_RULES)
-                self.came(Event.PAYS)
+                self.look_again()
                 continue
             if way in _PLAIN:
                 return way
@@ -273,11 +272,27 @@ class Specialization:
         self._judged_seconds = self.spent_seconds
         if self.bits is not Bits.SAME:
             self._price_seconds = math.inf  # to go back would change bits to and fro
-        elif self.alight_seconds and self.numpy_seconds:
-            slower = max(self.alight_seconds[0], self.numpy_seconds[0])
+        elif self.numpy_seconds and (self.alight_seconds or self.phase is Phase.ON_KERNELS):
+            slower = max(self.numpy_seconds[0], *self.alight_seconds[:1], 0.0)
             self._price_seconds = PLAN_RULES.laps * (slower + _TURN_SECONDS)
         else:  # given up; without a trial it would be NumPy's all the same
             self._price_seconds = 2 * self.trial_seconds or math.inf
+
+    def look_again(self) -> None:
+        """Have both ways be timed anew."""
+        self.contest = Contest((_NUMPY, _PLAN), PLAN_RULES)
+        self.came(Event.PAYS)
+
+    def kernels_ran(self, seconds: float, calls: int) -> None:
+        """Note what its kernels took in calls that the guard answered. Once their verdict is due it
+        is the same again without a look, unless they take longer than NumPy did."""
+        self.spent_seconds += seconds
+        self.last_seconds = seconds / calls
+        if self.lasts() <= 0.0:
+            if self.last_seconds <= self.numpy_seconds[0]:
+                self._judged()
+            else:
+                self.look_again()
 
     def lasts(self) -> float:
         """Return for how long these calls may run until their verdict is looked at again: until

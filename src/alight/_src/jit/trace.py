@@ -112,11 +112,15 @@ class Trace:
         if self.closed or self.given_up:
             return
         now = perf_counter()
-        late = now + floor.count * TRACE_SECONDS > self.ends
+        planning_seconds = floor.count * TRACE_SECONDS
+        early_seconds = _EARLY * (self.ends - self._began)
+        late = now + planning_seconds > self.ends
         asks = self.anew and self._only_asks()
+        if self.anew and floor.count >= floor.limit:  # it is about to be planned here
+            late = late or planning_seconds > early_seconds
         if late or (asks and now - self._began > self._room_seconds):
             self.given_up = self.touched = True
-            early = now - self._began <= _EARLY * (self.ends - self._began)
+            early = now - self._began <= early_seconds
             opened = any([lease.leased.opened for lease in self._leases])
             self.anew = self.anew and (asks or early) and not opened
             if self.anew:

@@ -28,10 +28,10 @@ def enough() -> None:
         if held <= floor.budget - floor.budget // 8:
             floor.pending = held
             return
-    evaluate_all()
-    # What the core records comes by no other look at the clock.
+    # What the core records comes by no other look at the clock: here, before so many are planned.
     if many and floor.traced and watch.by is not None:
         watch.by.recorded()
+    evaluate_all()
 
 
 def _learn_limits() -> None:
