@@ -30,12 +30,22 @@ typedef struct {
     char *data;
 } Place;
 
+/* Of so many elements NumPy keeps the interpreter's lock while it computes (NPY_BEGIN_THREADS_THRESHOLDED(500) in
+   its loops): no other thread can ask for a storage meanwhile. */
+enum { LOCKED = 500 };
+
+/* Tell whether what NumPy made can be written where it is: nobody else has it, or comes by it meanwhile. */
+static bool is_alone(PyArrayObject *made)
+{
+    return Py_REFCNT(made) == 1 && PyArray_ISWRITEABLE(made) && PyArray_SIZE(made) <= LOCKED;
+}
+
 /* Find where the elements of an array of fewer than ``least`` lie, if they are at hand. */
 static bool find_place(Array *array, npy_intp least, bool write, Place *place)
 {
-    PyObject *made = write ? NULL : made_of((PyObject *)array);
+    PyObject *made = made_of((PyObject *)array);
     place->layout = NULL;
-    if (made != NULL && PyArray_CheckExact(made)) {
+    if (made != NULL && PyArray_CheckExact(made) && (!write || is_alone((PyArrayObject *)made))) {
         npy_intp size = PyArray_SIZE((PyArrayObject *)made);
         if (size >= least) {
             return false;
@@ -149,9 +159,13 @@ static char *element_of(Place *place, PyObject *key)
     return data;
 }
 
-/* Take the turn to write into an array whose bytes are at hand to be written; the caller ends it (end_turn). */
+/* Take the turn to write into an array whose bytes are at hand to be written; the caller ends it (end_turn). NULL:
+   none is needed, for it has no storage. */
 static Storage *take_turn(Array *array)
 {
+    if (array->storage == NULL) {
+        return NULL;
+    }
     Storage *storage = (Storage *)Py_NewRef(array->storage);
     begin_write(storage);
     if (storage->open == NULL) { /* NumPy may let other threads run: what they copy meanwhile is not kept */

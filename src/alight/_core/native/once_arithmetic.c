@@ -142,7 +142,7 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     if (!is_ours(array) || !may_do(&least)) {
         return NULL;
     }
-    if (made_of(array) != NULL && least > 1) {
+    if (made_of(array) != NULL && !PyArray_CheckExact(made_of(array)) && least > 1) {
         PyObject *item = operand_as_made(other, least), *result = item == NULL ? NULL : scalar_in_place(run, (Array *)array, item);
         Py_XDECREF(item);
         if (result != NULL || PyErr_Occurred()) {
