@@ -30,22 +30,15 @@ typedef struct {
     char *data;
 } Place;
 
-/* Of so many elements NumPy keeps the interpreter's lock while it computes (NPY_BEGIN_THREADS_THRESHOLDED(500) in
-   its loops): no other thread can ask for a storage meanwhile. */
-enum { LOCKED = 500 };
-
-/* Tell whether what NumPy made can be written where it is: nobody else has it, or comes by it meanwhile. */
-static bool is_alone(PyArrayObject *made)
-{
-    return Py_REFCNT(made) == 1 && PyArray_ISWRITEABLE(made) && PyArray_SIZE(made) <= LOCKED;
-}
+/* Tell whether nobody but its array has what NumPy made. */
+static bool is_alone(PyObject *made) { return Py_REFCNT(made) == 1 && PyArray_ISWRITEABLE((PyArrayObject *)made); }
 
 /* Find where the elements of an array of fewer than ``least`` lie, if they are at hand. */
 static bool find_place(Array *array, npy_intp least, bool write, Place *place)
 {
     PyObject *made = made_of((PyObject *)array);
     place->layout = NULL;
-    if (made != NULL && PyArray_CheckExact(made) && (!write || is_alone((PyArrayObject *)made))) {
+    if (made != NULL && PyArray_CheckExact(made) && (!write || is_alone(made))) {
         npy_intp size = PyArray_SIZE((PyArrayObject *)made);
         if (size >= least) {
             return false;
@@ -159,32 +152,20 @@ static char *element_of(Place *place, PyObject *key)
     return data;
 }
 
-/* Take the turn to write into an array whose bytes are at hand to be written; the caller ends it (end_turn). NULL:
-   none is needed, for it has no storage. */
-static Storage *take_turn(Array *array)
-{
-    if (array->storage == NULL) {
-        return NULL;
-    }
-    Storage *storage = (Storage *)Py_NewRef(array->storage);
-    begin_write(storage);
-    if (storage->open == NULL) { /* NumPy may let other threads run: what they copy meanwhile is not kept */
-        storage->open = Py_NewRef(((Value *)storage->value)->data);
-        ((Data *)storage->open)->writing++;
-    }
-    return storage;
-}
-
 /* Return an ndarray over the bytes of an array of ours of fewer elements than ``least``, where they are at hand, to
    be read. NULL, without an error unless memory is out, where not. */
 PyObject *bytes_at_hand(Array *array, npy_intp least) { return bytes_of(array, least, false); }
 
 /* The same to be written, which only the case is where nobody needs the old ones: in one's turn, which the caller
-   ends (end_turn). */
-PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn)
+   ends (end_writing). */
+PyObject *bytes_to_write(Array *array, npy_intp least, Writing *writing)
 {
     PyObject *bytes = bytes_of(array, least, true);
-    *turn = bytes == NULL ? NULL : take_turn(array);
+    if (bytes == NULL) {
+        *writing = (Writing){NULL, NULL, 0, NULL};
+    } else {
+        begin_writing(writing, array);
+    }
     return bytes;
 }
 
@@ -213,9 +194,10 @@ int set_element_at_hand(Array *array, PyObject *key, PyObject *item)
     char *data = element_of(&place, key);
     int done = 0;
     if (data != NULL) {
-        Storage *turn = take_turn(array);
+        Writing writing;
+        begin_writing(&writing, array);
         done = PyArray_Pack(dtype_of(&place), data, item) < 0 ? -1 : 1;
-        end_turn(turn);
+        end_writing(&writing);
     }
     leave(&place);
     return done;

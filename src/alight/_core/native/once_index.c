@@ -251,12 +251,12 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item)
     if (kind == ELEMENT ? least <= 1 : layout != NULL && layout->size >= least && picks_many(layout, key, least)) {
         return 0;
     }
-    Storage *turn = NULL;
+    Writing writing = {NULL, NULL, 0, NULL};
     PyObject *value = operand_as_made(item, least), *target = NULL;
     int done = value != NULL && kind == ELEMENT ? set_element_at_hand(self, key, value) : 0;
-    if (value != NULL && kind != ELEMENT && (target = bytes_to_write(self, NPY_MAX_INTP, &turn)) != NULL) {
+    if (value != NULL && kind != ELEMENT && (target = bytes_to_write(self, NPY_MAX_INTP, &writing)) != NULL) {
         done = PyObject_SetItem(target, key, value) < 0 ? -1 : 1;
-        end_turn(turn);
+        end_writing(&writing);
         Py_DECREF(target);
     }
     Py_XDECREF(value);
