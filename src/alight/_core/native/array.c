@@ -53,6 +53,7 @@ void array_store(Array *self)
     PyObject *storage = value == NULL ? NULL : storage_new(value);
     if (storage != NULL && self->storage == NULL) { /* the collector may have run code that asked, too */
         self->storage = Py_NewRef(storage);
+        join_writing((Storage *)storage, made);
         Py_CLEAR(self->made);
     }
     Py_XDECREF(storage);

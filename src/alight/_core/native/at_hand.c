@@ -30,12 +30,15 @@ typedef struct {
     char *data;
 } Place;
 
+/* Tell whether nobody but its array has what NumPy made. */
+static bool is_alone(PyObject *made) { return Py_REFCNT(made) == 1 && PyArray_ISWRITEABLE((PyArrayObject *)made); }
+
 /* Find where the elements of an array of fewer than ``least`` lie, if they are at hand. */
 static bool find_place(Array *array, npy_intp least, bool write, Place *place)
 {
-    PyObject *made = write ? NULL : made_of((PyObject *)array);
+    PyObject *made = made_of((PyObject *)array);
     place->layout = NULL;
-    if (made != NULL && PyArray_CheckExact(made)) {
+    if (made != NULL && PyArray_CheckExact(made) && (!write || is_alone(made))) {
         npy_intp size = PyArray_SIZE((PyArrayObject *)made);
         if (size >= least) {
             return false;
@@ -149,28 +152,20 @@ static char *element_of(Place *place, PyObject *key)
     return data;
 }
 
-/* Take the turn to write into an array whose bytes are at hand to be written; the caller ends it (end_turn). */
-static Storage *take_turn(Array *array)
-{
-    Storage *storage = (Storage *)Py_NewRef(array->storage);
-    begin_write(storage);
-    if (storage->open == NULL) { /* NumPy may let other threads run: what they copy meanwhile is not kept */
-        storage->open = Py_NewRef(((Value *)storage->value)->data);
-        ((Data *)storage->open)->writing++;
-    }
-    return storage;
-}
-
 /* Return an ndarray over the bytes of an array of ours of fewer elements than ``least``, where they are at hand, to
    be read. NULL, without an error unless memory is out, where not. */
 PyObject *bytes_at_hand(Array *array, npy_intp least) { return bytes_of(array, least, false); }
 
 /* The same to be written, which only the case is where nobody needs the old ones: in one's turn, which the caller
-   ends (end_turn). */
-PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn)
+   ends (end_writing). */
+PyObject *bytes_to_write(Array *array, npy_intp least, Writing *writing)
 {
     PyObject *bytes = bytes_of(array, least, true);
-    *turn = bytes == NULL ? NULL : take_turn(array);
+    if (bytes == NULL) {
+        *writing = (Writing){NULL, NULL, 0, NULL};
+    } else {
+        begin_writing(writing, array);
+    }
     return bytes;
 }
 
@@ -199,9 +194,10 @@ int set_element_at_hand(Array *array, PyObject *key, PyObject *item)
     char *data = element_of(&place, key);
     int done = 0;
     if (data != NULL) {
-        Storage *turn = take_turn(array);
+        Writing writing;
+        begin_writing(&writing, array);
         done = PyArray_Pack(dtype_of(&place), data, item) < 0 ? -1 : 1;
-        end_turn(turn);
+        end_writing(&writing);
     }
     leave(&place);
     return done;

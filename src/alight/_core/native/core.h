@@ -133,12 +133,20 @@ void value_bind(Value *self, PyObject *data, Py_ssize_t offset);
 
 /* turns.c */
 bool may_write(Storage *self);
-void begin_write(Storage *self);
-void end_write(Storage *self);
 bool wait_for_turn(Storage *self);
 void let_go(Storage *self);  /* what was waited for */
 PyObject *closed(Storage *self);
-void end_turn(Storage *turn); /* and let go of it; NULL: none was had */
+/* NumPy's own writing into an array at once. Its storage is had meanwhile, also one that is only made then, of what
+   NumPy made: what others copy of it is not kept. */
+typedef struct Writing {
+    Storage *storage;
+    PyObject *made;
+    unsigned long thread;
+    struct Writing *next;
+} Writing;
+void begin_writing(Writing *self, Array *array);
+void join_writing(Storage *storage, PyObject *made); /* which has that storage from now on */
+void end_writing(Writing *self);
 bool turns_ready(void);
 bool masked_ready(void);
 PyObject *copy_where(PyObject *self, PyObject *const *args, Py_ssize_t count);
@@ -234,7 +242,7 @@ PyObject *view_of(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyO
 
 /* at_hand.c */
 PyObject *bytes_at_hand(Array *array, npy_intp least);
-PyObject *bytes_to_write(Array *array, npy_intp least, Storage **turn);
+PyObject *bytes_to_write(Array *array, npy_intp least, Writing *writing);
 PyObject *element_at_hand(Array *array, PyObject *key);
 int set_element_at_hand(Array *array, PyObject *key, PyObject *item);
 PyObject *at_hand(PyObject *module, PyObject *array);

@@ -142,7 +142,7 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     if (!is_ours(array) || !may_do(&least)) {
         return NULL;
     }
-    if (made_of(array) != NULL && least > 1) {
+    if (made_of(array) != NULL && !PyArray_CheckExact(made_of(array)) && least > 1) {
         PyObject *item = operand_as_made(other, least), *result = item == NULL ? NULL : scalar_in_place(run, (Array *)array, item);
         Py_XDECREF(item);
         if (result != NULL || PyErr_Occurred()) {
@@ -151,14 +151,14 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     }
     bool quick = run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
     npy_intp most = quick ? paced_in_place(array, other, least) : least;
-    Storage *turn = NULL;
-    PyObject *item = operand_as_made(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &turn);
+    Writing writing = {NULL, NULL, 0, NULL};
+    PyObject *item = operand_as_made(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &writing);
     PyObject *both[2] = {target, target};
     bool small = target != NULL && (!may_overflow(run, array, array, both) || stays_in_place(target, item));
     SiteWork work = small ? begin_work(&target, 1, least) : (SiteWork){0};
     PyObject *result = small ? run(target, item) : NULL;
     end_work(work);
-    end_turn(turn);
+    end_writing(&writing);
     if (result != NULL) {
         Py_SETREF(result, Py_NewRef(array));
     } else if (small && PyArray_NDIM((PyArrayObject *)target) == 0

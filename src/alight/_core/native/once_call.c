@@ -94,13 +94,13 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
         count++;
     }
     bool small = count == nargs && !outgrow(plain, count, most, product);
-    Storage *turn = NULL;
-    PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, least, &turn) : NULL, *result = NULL;
+    Writing writing = {NULL, NULL, 0, NULL};
+    PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, least, &writing) : NULL, *result = NULL;
     SiteWork work = small && !product ? begin_work(plain, count, least) : (SiteWork){0};
     if (target != NULL) {
         plain[count++] = target;
         result = PyObject_Vectorcall(function, plain, nargs, names);
-        end_turn(turn);
+        end_writing(&writing);
         if (result != NULL) {
             Py_SETREF(result, Py_NewRef(out));
         }
@@ -348,12 +348,12 @@ int once_scatter(PyObject *array, PyObject *key, PyObject *item)
         return PyErr_Occurred() ? -1 : 0;
     }
     PyObject *plain = taken_key(key, least, &arrays), *value = plain == NULL || arrays == 0 ? NULL : operand(item, least);
-    Storage *turn = NULL;
-    PyObject *target = value == NULL ? NULL : bytes_to_write((Array *)array, least, &turn);
+    Writing writing = {NULL, NULL, 0, NULL};
+    PyObject *target = value == NULL ? NULL : bytes_to_write((Array *)array, least, &writing);
     if (target != NULL && is_native(PyArray_DESCR((PyArrayObject *)target))) {
         done = PyObject_SetItem(target, plain, value) < 0 ? -1 : 1;
     }
-    end_turn(turn);
+    end_writing(&writing);
     Py_XDECREF(target);
     Py_XDECREF(value);
     Py_XDECREF(plain);
@@ -375,11 +375,11 @@ PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t narg
         }
         plain[i] = args[i];
     }
-    Storage *turn;
-    plain[0] = bytes_to_write((Array *)args[0], least, &turn);
+    Writing writing;
+    plain[0] = bytes_to_write((Array *)args[0], least, &writing);
     if (plain[0] != NULL) {
         result = PyObject_Vectorcall(function, plain, nargs, kwnames);
-        end_turn(turn);
+        end_writing(&writing);
         leave_to_ours(result);
         Py_DECREF(plain[0]);
     }

@@ -182,6 +182,21 @@ static PyObject *plain_view(Array *self, PyObject *key)
     return view;
 }
 
+/* Find what a key asks for, and the layout that it picks of; NULL where that is not needed: of FANCY keys, of elements
+   of what NumPy made, and of all of that where it is of fewer elements than ``few``. */
+static Layout *layout_to_pick(PyObject *array, PyObject *key, npy_intp few, int *kind)
+{
+    PyObject *made = made_of(array);
+    bool bare = made != NULL && PyArray_CheckExact(made);
+    Layout *layout = !bare && is_ours(array) ? window_of((Array *)array) : NULL;
+    *kind = bare ? kind_of(key, PyArray_NDIM((PyArrayObject *)made)) : layout == NULL ? FANCY : kind_of(key, layout->ndim);
+    bool needed = bare && (*kind == BASIC || *kind == INTEGERS) && PyArray_SIZE((PyArrayObject *)made) >= few;
+    if (needed && (layout = window_of((Array *)array)) == NULL) {
+        *kind = FANCY; /* memory is out: the hook says so */
+    }
+    return layout;
+}
+
 PyObject *once_getitem(PyObject *array, PyObject *key)
 {
     Array *self = (Array *)array;
@@ -189,8 +204,8 @@ PyObject *once_getitem(PyObject *array, PyObject *key)
     if (!given_up && floors->traced > 0 && PyErr_Occurred()) {
         return NULL;
     }
-    Layout *layout = is_ours(array) ? window_of(self) : NULL;
-    int kind = layout == NULL ? FANCY : kind_of(key, layout->ndim);
+    int kind;
+    Layout *layout = layout_to_pick(array, key, 0, &kind);
     bool plain = kind != FANCY && given_up;
     if (plain && kind != ELEMENT) {
         return plain_view(self, key);
@@ -202,7 +217,7 @@ PyObject *once_getitem(PyObject *array, PyObject *key)
         return view;
     }
     if (kind == FANCY) {
-        return layout == NULL ? NULL : once_gather(array, key);
+        return once_gather(array, key);
     }
     if (floors->traced && !plain) {
         return NULL;
@@ -222,26 +237,26 @@ int once_setitem(PyObject *array, PyObject *key, PyObject *item)
 {
     Py_ssize_t least;
     Array *self = (Array *)array;
-    Layout *layout = is_ours(array) ? window_of(self) : NULL;
-    int kind = layout == NULL ? FANCY : kind_of(key, layout->ndim);
-    if (kind == FANCY) {
-        return layout == NULL ? 0 : once_scatter(array, key, item);
-    }
+    int kind;
     if (!may_do(&least)) {
         return PyErr_Occurred() ? -1 : 0;
     }
-    if (kind != ELEMENT && is_there(self, layout, key, item)) {
+    Layout *layout = layout_to_pick(array, key, least, &kind);
+    if (kind == FANCY) {
+        return once_scatter(array, key, item);
+    }
+    if (kind != ELEMENT && layout != NULL && is_there(self, layout, key, item)) {
         return 1;
     }
-    if (kind == ELEMENT ? least <= 1 : layout->size >= least && picks_many(layout, key, least)) {
+    if (kind == ELEMENT ? least <= 1 : layout != NULL && layout->size >= least && picks_many(layout, key, least)) {
         return 0;
     }
-    Storage *turn = NULL;
+    Writing writing = {NULL, NULL, 0, NULL};
     PyObject *value = operand_as_made(item, least), *target = NULL;
     int done = value != NULL && kind == ELEMENT ? set_element_at_hand(self, key, value) : 0;
-    if (value != NULL && kind != ELEMENT && (target = bytes_to_write(self, NPY_MAX_INTP, &turn)) != NULL) {
+    if (value != NULL && kind != ELEMENT && (target = bytes_to_write(self, NPY_MAX_INTP, &writing)) != NULL) {
         done = PyObject_SetItem(target, key, value) < 0 ? -1 : 1;
-        end_turn(turn);
+        end_writing(&writing);
         Py_DECREF(target);
     }
     Py_XDECREF(value);

@@ -20,6 +20,7 @@ typedef struct Waiter {
 } Waiter;
 
 static Waiter *waiters; /* who came first is first */
+static Writing *bare;   /* what is under way into arrays that have no storage */
 /* A forked child has of its parent's threads the one that forked: turns that the others had are over. */
 static unsigned int process;
 static unsigned long survivor;
@@ -30,6 +31,7 @@ static void forget_in_child(void)
     process++;
     survivor = PyThread_get_thread_ident();
     waiters = NULL;
+    bare = NULL;
 }
 #endif
 
@@ -60,8 +62,7 @@ PyObject *closed(Storage *self)
     return open;
 }
 
-/* Take the turn, which no other thread has. */
-void begin_write(Storage *self)
+static void begin_write_of(Storage *self, unsigned long thread)
 {
     PyObject *open = NULL;
     if (is_over(self)) {
@@ -69,10 +70,13 @@ void begin_write(Storage *self)
         open = closed(self);
     }
     self->process = process;
-    self->writer = PyThread_get_thread_ident();
+    self->writer = thread;
     self->depth++;
     Py_XDECREF(open);
 }
+
+/* Take the turn, which no other thread has. */
+static void begin_write(Storage *self) { begin_write_of(self, PyThread_get_thread_ident()); }
 
 /* Give the turn, which nobody has any more, to the thread that has waited longest: who has just had it may want it
    again and again. All that the thread has waiting go on: a signal's handler may wait above what it interrupted. */
@@ -88,7 +92,7 @@ static void hand_over(Storage *self)
     }
 }
 
-void end_write(Storage *self)
+static void end_write(Storage *self)
 {
     if (self->depth == 0 || --self->depth > 0) return;
     PyObject *open = closed(self);
@@ -96,11 +100,50 @@ void end_write(Storage *self)
     Py_XDECREF(open);
 }
 
-void end_turn(Storage *turn)
+/* Have the turn of a storage whose current bytes are at hand. */
+static void have(Writing *self, Storage *storage)
 {
-    if (turn != NULL) {
-        end_write(turn);
-        Py_DECREF(turn);
+    self->storage = (Storage *)Py_NewRef((PyObject *)storage);
+    begin_write_of(storage, self->thread);
+    if (storage->open == NULL) { /* NumPy may let other threads run: what they copy meanwhile is not kept */
+        storage->open = Py_NewRef(((Value *)storage->value)->data);
+        ((Data *)storage->open)->writing++;
+    }
+}
+
+/* Begin to write into an array whose bytes are at hand to be written. */
+void begin_writing(Writing *self, Array *array)
+{
+    *self = (Writing){NULL, NULL, PyThread_get_thread_ident(), NULL};
+    if (array->storage != NULL) {
+        have(self, (Storage *)array->storage);
+    } else {
+        self->made = array->made;
+        self->next = bare;
+        bare = self;
+    }
+}
+
+void join_writing(Storage *storage, PyObject *made)
+{
+    for (Writing *one = bare; one != NULL; one = one->next) {
+        if (one->made == made && one->storage == NULL) {
+            have(one, storage);
+        }
+    }
+}
+
+void end_writing(Writing *self)
+{
+    for (Writing **place = &bare; self->made != NULL && *place != NULL; place = &(*place)->next) {
+        if (*place == self) {
+            *place = self->next;
+            break;
+        }
+    }
+    if (self->storage != NULL) {
+        end_write(self->storage);
+        Py_DECREF((PyObject *)self->storage);
     }
 }
 
