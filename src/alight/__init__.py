@@ -26,6 +26,7 @@ from alight._src.record.array import evaluate as evaluate
 from alight._src.record.ufunc_calls import LATE as _LATE
 
 if _TYPE_CHECKING:
+    from alight._src.bench.imported_results import import_results as import_results
     from alight._src.explain.explained_call import explain as explain
     from alight._src.explain.forecast import device_report as device_report
     from alight._src.explain.forecast import estimate as estimate
@@ -58,6 +59,8 @@ def __getattr__(name: str) -> _Any:
         found = _import("alight._src.jit.decorator").jit
     elif name == "install":
         found = _import("alight._src.launch.install").install
+    elif name == "import_results":
+        found = _import("alight._src.bench.imported_results").import_results
     elif name in ("load_ipython_extension", "unload_ipython_extension"):  # as IPython asks for them
         found = getattr(_import("alight._src.launch.notebook"), name.partition("_")[0])
     elif name == "pytest_plugins":  # as pytest asks for them
@@ -79,7 +82,8 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*_names(), "Array", "evaluate", "install", "jit", "ops", "policy", *_OWN})
+    others = ("Array", "evaluate", "import_results", "install", "jit", "ops", "policy")
+    return sorted({*_names(), *others, *_OWN})
 
 
 if _environ.get("ALIGHT_REPORT"):

@@ -25,7 +25,8 @@ from alight._src.log.decisions import LOG
 from alight._src.measure.profiles import fingerprint, save_profile
 from alight._src.plan.cost import Profile
 from alight._src.plan.learned import BINS, Learned, Lesson, cell_of, quantile
-from alight._src.plan.plan import Candidate, Decision, Estimate, LaunchStep, Plan
+from alight._src.plan.place import make_plan
+from alight._src.plan.plan import Candidate, Decision, Estimate, LaunchStep, Plan, gained
 from alight._src.run import evaluate
 from alight._src.store import Store
 from alight.backends import registry
@@ -33,6 +34,7 @@ from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
 from alight.device import Reason
 from cost_profiles import plan_by, profile_with
 from own_store import own_store
+from plan_facts import CPU, FACTS, launches
 
 FOUND = Estimate(1e-3, 5e-4, 2e-3, {"memory": 1e-3})
 
@@ -160,7 +162,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Profile]:
 
 def ran(group: Group, seconds: Sequence[float], first: bool = False) -> None:
     """Log runs of a group that the host's NumPy took so long for."""
-    found = planner_facts.estimate(group, "cpu", "numpy")
+    found = predicted(group)
     decision = Decision(
         *("exp", "loop", "key", ("float64",), ((10,),), 10, 10.0, 80, 1, (("host",),)),
         *("cpu", "numpy", Reason.CHEAPEST, None, (Candidate("cpu", "numpy", found),)),
@@ -178,7 +180,7 @@ def next_start(profile: Profile) -> None:
 def predicted(group: Group) -> Estimate:
     found = planner_facts.estimate(group, "cpu", "numpy")
     assert found is not None
-    return found
+    return planner_facts.learned(found, group, "cpu", "numpy")
 
 
 def test_the_next_start_goes_by_what_runs_took(host: Profile) -> None:
@@ -194,7 +196,7 @@ def test_the_next_start_goes_by_what_runs_took(host: Profile) -> None:
     ran(group, [4.7 * before] * 30)
     next_start(host)
     assert predicted(group).seconds == pytest.approx(4.7 * before, rel=0.15), "and not by its own"
-    model = planner_facts.modelled(group, "cpu", "numpy")
+    model = planner_facts.estimate(group, "cpu", "numpy")
     assert model is not None
     assert (model.seconds, model.runs) == (before, 0)
 
@@ -245,8 +247,36 @@ def _plan_of(found: Estimate) -> Plan:
 def test_off_goes_by_the_profile_alone(host: Profile) -> None:
     with alight.policy(learn="off"):
         facts = evaluate.facts_of(())
-    assert facts.estimate is planner_facts.modelled
-    assert evaluate.facts_of(()).estimate is planner_facts.estimate
+    assert facts.learned is None
+    assert evaluate.facts_of(()).learned is planner_facts.learned
+
+
+def test_what_one_took_is_not_held_against_what_never_ran() -> None:
+    group = loop("exp")
+    cells = {name: cell_of(group, name) for name in ("generated", "numpy")}
+    one = taught({cells["generated"]: lesson(8.0)})
+    both = taught({cells["generated"]: lesson(8.0), cells["numpy"]: lesson(1.0)})
+
+    def estimate(group: Group, device: str, name: str) -> Estimate:
+        seconds = 1.0 if name == "generated" else 3.0
+        return Estimate(seconds, seconds / 2, seconds * 2, {"memory": seconds})
+
+    def decided(known: Learned) -> Decision:
+        def learned(found: Estimate, group: Group, device: str, name: str) -> Estimate:
+            return known.corrected(found, group, name)
+
+        facts = replace(FACTS, devices=(CPU,), estimate=estimate, learned=learned)
+        (step,) = launches(make_plan(group.graph, facts))
+        return step.decision
+
+    assert decided(taught({})).implementation == "generated"
+    found = decided(one)
+    assert (found.implementation, found.reason) == ("generated", "cheapest")
+    numpys, own = (c.estimate for c in found.candidates)
+    assert own is not None and numpys is not None
+    assert own.seconds == pytest.approx(8.0, rel=0.1), "what it takes is told"
+    assert gained(own, numpys) == 2.0
+    assert decided(both).implementation == "numpy"
 
 
 PROGRAM = """

@@ -311,10 +311,10 @@ def test_a_profile_is_imported_from_its_file_in_the_store(store: Store, tmp_path
     place = save_profile(made).path
     assert place is not None
     for path in (place, written(tmp_path, made.to_dict())):
-        found = import_profile(path, DEVICE, None)
+        found = import_profile(path, DEVICE)
         assert found.origin == "imported" and found.rates == made.rates and not found.doubts
     softer = {**made.to_dict(), "fingerprint": {**made.fingerprint, "numpy": "1.0"}}
-    found = import_profile(written(tmp_path, softer), DEVICE, None)
+    found = import_profile(written(tmp_path, softer), DEVICE)
     assert "numpy" in found.doubts[0]
     assert found.rates["numpy"].spread == 2 * made.rates["numpy"].spread
 
@@ -323,16 +323,16 @@ def test_a_profile_is_imported_from_its_file_in_the_store(store: Store, tmp_path
 def test_absurd_numbers_are_not_imported(store: Store, tmp_path: Path, what: str) -> None:
     bad = ABSURD[what](json.loads(json.dumps(host_profile().to_dict())))
     with pytest.raises(StoreError, match="Fix:"):
-        import_profile(written(tmp_path, bad), DEVICE, None)
+        import_profile(written(tmp_path, bad), DEVICE)
 
 
 def test_a_foreign_profile_is_refused(store: Store, tmp_path: Path) -> None:
     made = host_profile()
     foreign = {**made.to_dict(), "fingerprint": {**made.fingerprint, "cpu": "Z80"}}
     with pytest.raises(StoreError, match=r"another machine.*Z80.*Fix:"):
-        import_profile(written(tmp_path, foreign), DEVICE, None)
+        import_profile(written(tmp_path, foreign), DEVICE)
     with pytest.raises(StoreError, match=r"not of cpu.*Fix:"):
-        import_profile(written(tmp_path, {**made.to_dict(), "device": "cuda:0"}), DEVICE, None)
+        import_profile(written(tmp_path, {**made.to_dict(), "device": "cuda:0"}), DEVICE)
 
 
 def test_what_cannot_be_imported_is_said_with_its_fix(tmp_path: Path) -> None:
@@ -346,50 +346,10 @@ def test_what_cannot_be_imported_is_said_with_its_fix(tmp_path: Path) -> None:
         path = tmp_path / name
         path.write_bytes(content)
         with pytest.raises(StoreError, match=rf"{name} is not imported: .*Fix: "):
-            import_profile(path, DEVICE, None)
+            import_profile(path, DEVICE)
     for path in (tmp_path, tmp_path / "absent"):
         with pytest.raises(StoreError, match=r"not imported: .*Fix: name a file that can be read"):
-            import_profile(path, DEVICE, None)
-
-
-def test_a_benchmarks_curves_take_the_place_of_those_there_are(
-    store: Store, tmp_path: Path
-) -> None:
-    here = fingerprint(DEVICE)
-    vendor, _, model = here["cpu"].partition(" ")
-    rows = [
-        {
-            "program": "sum",
-            "dtype": "float64",
-            "bytes": nbytes,
-            "peers": {"numpy": {"quantile20": 1e-6 + nbytes / 1e9}},
-        }
-        for nbytes in (1000, 100_000, 10_000_000)
-    ]
-    machine = {
-        "cpu_vendor": vendor,
-        "cpu": model,
-        "processors": here["processor_count"],
-        "numpy": here["numpy"],
-    }
-    path = written(tmp_path, {"machine": machine, "rows": rows})
-    with pytest.raises(StoreError, match="Fix: alight calibrate"):
-        import_profile(path, DEVICE, None)
-    known = host_profile()
-    found = import_profile(path, DEVICE, known)
-    curve = found.rates["numpy"].curves["reduce_inner/float64"]
-    assert curve.seconds_at(100_000) == pytest.approx(1e-6 + 1e-4)
-    assert curve.source == "imported"
-    assert found.rates["generated"] == known.rates["generated"]
-    told = {change.name: change for change in changes(known, found)}
-    changed = [c for c in told.values() if c.before != c.after]
-    assert changed and all("reduce_inner/float64" in c.name for c in changed)
-    elsewhere = {"machine": {**machine, "cpu": "Z80"}, "rows": rows}
-    with pytest.raises(StoreError, match="Z80"):
-        import_profile(written(tmp_path, elsewhere), DEVICE, known)
-    rows[0]["peers"] = {"numpy": {"quantile20": 0.0}}
-    with pytest.raises(StoreError, match="Fix"):
-        import_profile(written(tmp_path, {"machine": machine, "rows": rows}), DEVICE, known)
+            import_profile(path, DEVICE)
 
 
 def test_what_changes_is_told_in_the_unit_of_its_curve() -> None:

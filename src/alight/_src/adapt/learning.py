@@ -23,7 +23,7 @@ from alight._src.plan.plan import Decision, Estimate, LaunchStep, Plan
 from alight._src.plan.profile import Profile
 from alight._src.store import default_store
 
-__all__ = ["at_once", "chosen_estimate", "holds", "keep", "learned_of"]
+__all__ = ["at_once", "chosen_estimate", "holds", "keep", "learned_of", "place_of", "teach"]
 
 _KIND = "learned"
 # Cells kept of a device, those used last: a program has dozens. So many are 100 kB, and read in a
@@ -124,6 +124,28 @@ def keep() -> None:
             default_store().write(_KIND, key, _document(lessons), _merged_documents)
 
 
+def teach(
+    profile: Profile, bins: Mapping[str, tuple[float, dict[int, float]]], store: bool
+) -> Learned:
+    """Return what is known with what somebody else measured, by cells: log2 of the model's seconds,
+    and histograms as a `Lesson` has; ``store``: it is kept, and holds from the next start on."""
+    now, basis = time(), _basis(profile)
+    lessons = {
+        cell: Lesson(basis, unit, now, _at_most(found, _OF_PROCESS))
+        for cell, (unit, found) in bins.items()
+    }
+    if store:
+        key = profile_key(profile.fingerprint)
+        default_store().write(_KIND, key, _document(lessons), _merged_documents)
+    return Learned(_merged(_read(profile), lessons), basis)
+
+
+def place_of(seconds: float, model_seconds: float) -> int:
+    """Return the bin that a run counts in."""
+    place = round(BINS * math.log2(seconds / model_seconds))
+    return max(-_FARTHEST, min(place, _FARTHEST))
+
+
 def _basis(profile: Profile) -> str:
     return f"{profile.made_at:.0f} {sys.modules['alight'].__version__}"
 
@@ -147,11 +169,10 @@ def _taught() -> dict[str, dict[str, Lesson]]:
         made = chosen_estimate(decision)
         if made is None or not made.cell or decision.chosen not in _profiles:
             continue
-        unit = units[made.cell] = math.log2(made.model_seconds)
+        units[made.cell] = math.log2(made.model_seconds)
         bins = found.setdefault(decision.chosen, {}).setdefault(made.cell, {})
         for seconds, times in took[-_LOOKED_AT:]:
-            place = round(BINS * (math.log2(seconds) - unit))
-            place = max(-_FARTHEST, min(place, _FARTHEST))
+            place = place_of(seconds, made.model_seconds)
             bins[place] = bins.get(place, 0.0) + min(times, _OF_PROCESS)
     now = time()
     return {

@@ -36,8 +36,8 @@ __all__ = [
     "facts",
     "gap_on",
     "is_host_stored",
+    "learned",
     "likely_supports",
-    "modelled",
     "profile_at_hand",
     "profile_of",
     "profiles",
@@ -181,7 +181,8 @@ def facts(
         demoted=demoted,
         enabled=policy.enabled,
         supports=supports,
-        estimate=modelled if policy.learn == "off" else estimate,
+        estimate=estimate,
+        learned=None if policy.learn == "off" else learned,
         copy_seconds=copy_seconds,
         timed=timed,
         step_seconds=step_seconds(),
@@ -289,19 +290,18 @@ def _device_gap(where: Device, group: Group, verified: bool, ask: bool = True) -
     return None
 
 
-def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
-    """Return the predicted cost of a group as earlier runs correct it, or None where nothing was
-    measured."""
-    found, profile = modelled(group, device, implementation), _profiles.get(device)
-    if found is None or profile is None or asides or profile.origin == "recorded":
+def learned(found: Estimate, group: Group, device: str, implementation: str) -> Estimate:
+    """Return a prediction as earlier runs correct it."""
+    profile = _profiles.get(device)
+    if profile is None or asides or profile.origin == "recorded":
         return found
     from alight._src.adapt.learning import learned_of
 
     return learned_of(profile).corrected(found, group, implementation)
 
 
-def modelled(group: Group, device: str, implementation: str) -> Estimate | None:
-    """Return the predicted cost of a group by the profile alone."""
+def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
+    """Return the cost of a group that the profile predicts, or None where nothing was measured."""
     from alight._src.plan import cost
 
     if not asides:

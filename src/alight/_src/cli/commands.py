@@ -199,7 +199,8 @@ def _crossover(elements: int | None) -> str:
     "--from",
     "source",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Take a profile or a benchmark's result from a file instead of measuring.",
+    help="Take a profile from a file instead of measuring; or have predictions learn from a "
+    "benchmark's result.",
 )
 @_json
 def calibrate(
@@ -219,9 +220,19 @@ def calibrate(
     are taken for less sure. Exits with 1 where no device could be measured.
     """
     from alight._src.explain import calibration_text  # no other command measures
+    from alight._src.measure import imported
 
     if fresh and source is not None:
         raise click.UsageError("--fresh measures and --from does not. Fix: give one of the two.")
+    if source is not None and imported.is_result(source):
+        from alight._src.bench.imported_results import as_text, import_results
+
+        taken = import_results(source, store=not dry_run)
+        if as_json:
+            _print_json({"results": taken})
+        else:
+            click.echo(as_text(taken))
+        return int(not taken)
     rows = []
     failed = {}
     for device in calibration_text.devices_to_calibrate(names, source is not None):

@@ -129,9 +129,9 @@ def calibrate(
 
 
 def take_over(source: Path, device: Device, store: bool = True) -> Calibrated:
-    """Take a device's profile, or a benchmark's result, from a file."""
+    """Take a device's profile from a file."""
     before = load_profile(device)
-    made = import_profile(source, device, before)
+    made = import_profile(source, device)
     if store:
         made = save_profile(made)
         registry.remember(device)

@@ -1,4 +1,4 @@
-"""Profiles from files: another start's, another program's, or what a benchmark measured."""
+"""Profiles from files: another start's, or another program's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from alight._src.base.formatting import readable_bytes
 from alight._src.base.records import dataclass, replace
 from alight._src.measure.bounds import profile_of_document
 from alight._src.measure.profiles import differences, fingerprint
-from alight._src.plan.curve import Curve
 from alight._src.plan.profile import Profile, Rates, unit_of
 from alight.errors import StoreError
 
@@ -21,11 +20,6 @@ if TYPE_CHECKING:
 
 # Far above any profile or result: the largest is some 300 kB.
 _MOST_BYTES = 64 * 2**20
-# Programs of the benchmark that are one class of work, by the class.
-_PROGRAMS = {"sum": "reduce_inner", "sort": "sort"}
-# Of a benchmark's peers, the implementation of the host that each is.
-_PEERS = {"numpy": "numpy"}
-_LEAST_KNOTS = 3
 _SUCH_A_FILE = "name a file that `alight bench` wrote, or a profile that `alight devices` lists"
 
 
@@ -39,17 +33,14 @@ class Change:
     after: float
 
 
-def import_profile(path: str | Path, device: Device, known: Profile | None) -> Profile:
-    """Return the profile of a device that a file describes: a stored or printed profile, or the
-    result of ``alight bench``, whose curves take the place of the ``known`` profile's.
+def import_profile(path: str | Path, device: Device) -> Profile:
+    """Return the profile of a device that a file describes, stored or printed.
 
-    Raises StoreError, with the fix, for files that are neither, that hold what no machine can
-    show, or that were made on another machine.
+    Raises StoreError, with the fix, for files that hold none, or what no machine can show, or that
+    were made on another machine.
     """
     try:
-        document = _read(Path(path))
-        if "rows" in document and "machine" in document:
-            return _from_benchmark(document, device, known)
+        document = read_file(Path(path))
         profile = profile_of_document(_profile_in(document, device.id))
     except failures(OSError) as error:
         why = f"{error.strerror or error}. Fix: name a file that can be read"
@@ -67,7 +58,16 @@ def import_profile(path: str | Path, device: Device, known: Profile | None) -> P
     return imported.doubted(soft) if soft else imported
 
 
-def _read(path: Path) -> dict[str, Any]:
+def is_result(path: str | Path) -> bool:
+    """Tell whether a file is the result of ``alight bench``."""
+    try:
+        return {"rows", "machine"} <= read_file(Path(path)).keys()
+    except failures(OSError, ValueError):
+        return False  # who wants a profile of it is told what it is
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Return the object of JSON in a file. Raises OSError, or ValueError with the fix."""
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"it has {path.stat().st_size} bytes. Fix: name a profile")
     try:
@@ -108,13 +108,8 @@ def _named(document: Mapping[str, Any]) -> str:
     return ", ".join(names) + (", …" if len(document) > 3 else "") if names else "nothing"
 
 
-def _from_benchmark(document: Mapping[str, Any], device: Device, known: Profile | None) -> Profile:
-    """Return the known profile with the curves that a benchmark measured."""
-    if known is None or "numpy" not in known.rates:
-        raise ValueError(
-            "a benchmark holds a part of a profile only, and there is none here to put it into. "
-            "Fix: alight calibrate, then import"
-        )
+def check_machine(document: Mapping[str, Any], device: Device) -> None:
+    """Raise StoreError where the result of a benchmark was made on another machine."""
     here, there = fingerprint(device), document["machine"]
     made = f"{there.get('cpu_vendor')} {there.get('cpu')}"
     if made != here["cpu"] or there.get("processors") != here["processor_count"]:
@@ -122,29 +117,6 @@ def _from_benchmark(document: Mapping[str, Any], device: Device, known: Profile 
             f"the benchmark was made on {there.get('processors')} × {made}, this is "
             f"{here['processor_count']} × {here['cpu']}. Fix: alight calibrate, here."
         )
-    curves = dict(_benchmark_curves(document["rows"]))
-    if not curves:
-        raise ValueError("it has no row of sums or sorts. Fix: alight bench --only sum,sort")
-    rates = dict(known.rates)
-    rates["numpy"] = replace(rates["numpy"], curves={**rates["numpy"].curves, **curves})
-    made_of = replace(known, rates=rates, origin="imported", path=None, pace_seconds=None)
-    checked = profile_of_document(made_of.to_dict())
-    soft = [f"numpy: {there.get('numpy')} there"] if there.get("numpy") != here["numpy"] else []
-    return checked.doubted(soft) if soft else checked
-
-
-def _benchmark_curves(rows: object) -> Iterator[tuple[str, Curve]]:
-    knots: dict[str, dict[float, float]] = {}
-    for row in rows if isinstance(rows, list) else ():
-        kind = _PROGRAMS.get(str(row.get("program"))) if isinstance(row, Mapping) else None
-        for peer in _PEERS if kind is not None else ():
-            found = row.get("peers", {}).get(peer, {})
-            seconds = found.get("quantile20") if isinstance(found, Mapping) else None
-            if seconds is not None:
-                knots.setdefault(f"{kind}/{row['dtype']}", {})[row["bytes"]] = seconds
-    for key, points in knots.items():
-        if len(points) >= _LEAST_KNOTS:
-            yield key, Curve(points.items(), "imported")
 
 
 def changes(before: Profile | None, after: Profile) -> list[Change]:

@@ -72,19 +72,22 @@ def choose(graph: Graph, uses: Uses, units: Sequence[Unit], facts: Facts) -> lis
 @dataclass(slots=True)
 class _Offer:
     """The candidates of a group and what became of it: ``picked`` is a position in
-    ``candidates``, ``free`` that of NumPy where its time is not known."""
+    ``candidates``, ``free`` that of NumPy where its time is not known. ``modelled``: not all of
+    them have run, so that what runs took of one is not held against what others were never seen to
+    take."""
 
     candidates: list[Candidate]
     threshold: int | None
     picked: int | None
     reason: Reason
     free: int | None = None
+    modelled: bool = False
 
     def seconds(self, position: int) -> float | None:
         """Return what a candidate is weighed by, apart from copies."""
         estimate = self.candidates[position].estimate
         if estimate is not None:
-            return estimate.seconds
+            return (self.modelled and estimate.model_seconds) or estimate.seconds
         return 0.0 if position == self.free else None
 
 
@@ -105,8 +108,7 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
             if i != picked and c.reason is None:
                 candidates[i] = Candidate(c.device, c.implementation, None, others, c.detail)
         c = candidates[picked]
-        estimate = facts.estimate(group, c.device, c.implementation)
-        candidates[picked] = Candidate(c.device, c.implementation, estimate)
+        candidates[picked] = Candidate(c.device, c.implementation, _predicted(group, c, facts))
         return _Offer(candidates, threshold, picked, reason)
 
     def fallback() -> int:
@@ -148,7 +150,7 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
     for i in able:
         c = candidates[i]
         if timed is None:
-            estimate = facts.estimate(group, c.device, c.implementation)
+            estimate = _predicted(group, c, facts)
         else:
             estimate = timed[c.device, c.implementation]
         reason = Reason.UNCALIBRATED if estimate is None else None
@@ -163,7 +165,15 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
         return _Offer(candidates, threshold, None, Reason.ALREADY_RESIDENT, host)
     if all(candidates[i].estimate is None for i in able):
         return settled(able[0], Reason.POLICY, Reason.UNCALIBRATED)
-    return _Offer(candidates, threshold, None, Reason.CHEAPEST)
+    modelled = not all([c.estimate is None or c.estimate.runs for c in candidates])
+    return _Offer(candidates, threshold, None, Reason.CHEAPEST, None, modelled)
+
+
+def _predicted(group: Group, candidate: Candidate, facts: Facts) -> Estimate | None:
+    """Return what a candidate takes as its profile predicts and earlier runs correct it."""
+    place = candidate.device, candidate.implementation
+    found = facts.estimate(group, *place)
+    return found if found is None or facts.learned is None else facts.learned(found, group, *place)
 
 
 def _candidates(group: Group, own: str, facts: Facts) -> list[Candidate]:
@@ -352,7 +362,8 @@ def _place(
         offer = offers[i]
         if offer is not None and offer.picked is None:
             offer.picked = picks[space]
-            estimates = [c.estimate.seconds for c in offer.candidates if c.estimate is not None]
+            took = [one for at in range(len(offer.candidates)) if (one := offer.seconds(at))]
+            own = offer.seconds(offer.picked) or 0.0
             chosen = offer.candidates[offer.picked].estimate
             if offer.picked == offer.free:
                 offer.reason = Reason.UNCALIBRATED
@@ -360,7 +371,7 @@ def _place(
                 offer.candidates[offer.picked] = Candidate(c.device, c.implementation, None)
             if space != other:
                 offer.reason = Reason.OUT_OF_MEMORY
-            elif chosen is not None and chosen.seconds > min(estimates):
+            elif chosen is not None and own > min(took, default=0.0):
                 offer.reason = Reason.ALREADY_RESIDENT
             elif chosen is not None and _was_contended(offer, chosen, facts):
                 offer.reason = Reason.CONTENDED

@@ -25,9 +25,10 @@ __all__ = ["BINS", "Factor", "Learned", "Lesson", "cell_of", "quantile"]
 
 # Of a histogram of ratios, to each octave: 9 % apart, and what is read between two is nearer.
 BINS = 8
-# Runs, and cells, with which what is known above weighs: of one run a third counts, of 30 nearly
-# all. A device is everything that it does, so it takes more to speak for it.
-_RUNS_ABOVE, _CELLS_ABOVE, _CLASSES_ABOVE = 2.0, 2.0, 4.0
+# Runs, and cells, as many of which what is known above is worth. Runs of a cell lay half an octave
+# apart on a busy machine, cells of a class most of one from what their class was off by: half a run
+# says as much as the class. A device is everything that it does, so it takes more to speak for it.
+_RUNS_ABOVE, _CELLS_ABOVE, _CLASSES_ABOVE = 0.5, 2.0, 4.0
 # Rows at most so long are short (a line of cache has 8 to 64 elements): what their beginnings cost
 # is seen beside what they hold.
 _SHORT_ROW = 512

@@ -30,6 +30,14 @@ class Estimate:
     runs: int = 0
 
 
+def gained(own: Estimate, other: Estimate) -> float:
+    """Return how much longer another takes: as runs of both show, or else by their profiles alone,
+    as what one took says nothing of an other that was never seen to run."""
+    if own.runs and other.runs:
+        return other.seconds - own.seconds
+    return (other.model_seconds or other.seconds) - (own.model_seconds or own.seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One device × implementation that a group could run on; ``estimate`` is None where it is
@@ -198,10 +206,12 @@ class Facts:
     nbytes)`` is between spaces. ``host_required`` are positions of outputs that the host is about
     to read. ``bases[i]`` is the first input whose memory input i is a window of (itself, if it is
     none's); ``windows`` are the inputs that are less than their memory, with its bytes, all of
-    which copies take. ``timed`` is ``estimate`` of several candidates (device, implementation) by
-    running them in turns: where it is given, it decides between them, while ``estimate`` goes on
-    deciding what is fused. ``step_seconds`` are our
-    own for one step more, its kernel apart, and ``steps`` those on devices where they are known.
+    which copies take. ``learned(estimate, group, device,
+    implementation)`` is an estimate as runs of such work correct it. ``timed`` is ``estimate`` of
+    several candidates (device, implementation) by running them in turns: where it is given, it
+    decides between them, while ``estimate`` goes on deciding what is fused. ``step_seconds`` are
+    our own for one step more, its kernel apart, and ``steps`` those on devices where they are
+    known.
     """
 
     devices: tuple[Device, ...]
@@ -219,5 +229,6 @@ class Facts:
     bases: tuple[int, ...] = ()
     windows: Mapping[int, int] = field(default_factory=dict)
     timed: Callable[[Group, Sequence[Spot]], Mapping[Spot, Estimate | None]] | None = None
+    learned: Callable[[Estimate, Group, str, str], Estimate] | None = None
     step_seconds: float = STEP_SECONDS
     steps: Mapping[str, float] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from alight._src.fp_warnings.emit import FlagCapture, capturing
 from alight._src.fp_warnings.errstate import wanted_by
 from alight._src.fp_warnings.filters import warnings_suppressed
 from alight._src.log.decisions import LOG, eligible_elements
-from alight._src.plan.plan import Decision, Estimate, LaunchStep, Plan
+from alight._src.plan.plan import Decision, Estimate, LaunchStep, Plan, gained
 from alight._src.run import kernels, residency, window_writes
 from alight._src.run.residency import Place
 from alight._src.run.streaming import Passage
@@ -185,7 +185,7 @@ class Ready:
                     own = candidate.estimate
                 else:
                     numpys = candidate.estimate
-        return math.inf if own is None or numpys is None else numpys.seconds - own.seconds
+        return math.inf if own is None or numpys is None else gained(own, numpys)
 
     def listened(self, recorded: Sequence[Value | None]) -> frozenset[str]:
         """Return the categories to listen for: those that some state of what was recorded does not

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from functools import partial
 
-from alight._src.adapt import planner_facts
 from alight._src.adapt.learning import holds
 from alight._src.adapt.planner_facts import profile_of
 from alight._src.base.cache_registry import Cache, register
@@ -57,7 +56,7 @@ def found(graph: Graph, facts: Facts) -> Plan | None:
         LOG.fallback(f"plan {key}", error)
         default_store().remove(_KIND, key)
         return None
-    if facts.estimate is planner_facts.estimate and not holds(plan):
+    if facts.learned is not None and not holds(plan):
         return None  # and one by what has been learned since takes its place
     LOG.count(plans_loaded=1)
     return plan
@@ -111,7 +110,6 @@ def _key(graph: Graph, facts: Facts) -> str | None:
         [sorted(spaces) for spaces in facts.residency],
         *(facts.bases, sorted(facts.windows.items()), sorted(facts.host_required)),
     ]
-    learns = facts.estimate is planner_facts.estimate
-    own = [facts.step_seconds, sorted(facts.steps.items()), learns]
+    own = [facts.step_seconds, sorted(facts.steps.items()), facts.learned is not None]
     measured = [profile.made_at, profile.doubts]
     return digest([_VERSION, asked, known, measured, policy, lies, own], _KIND)
