@@ -151,6 +151,13 @@ TAIL_MIDDLE = double_part(_tail_over(mpf(0)), 53)
 DIGAMMA_TWO = double_part(mpmath.digamma(2), 53)
 
 
+# What is left of 2**r, and its weight.
+_POWER_OF_TWO: tuple[Function, Function] = (
+    lambda r: taylor_rest(lambda t: mpmath.power(2, t), r, (1,)),
+    lambda r: r / mpmath.power(2, r),
+)
+
+
 def _log_gamma_over(z: Any) -> Any:
     """Return log gamma(2 + z) over z."""
     near = abs(z) < mpf(2) ** -90
@@ -196,8 +203,7 @@ POLYNOMIALS: dict[str, Polynomial] = {
     ),
     # 2**r = 1 + r P(r)
     "exp2_short": Polynomial(
-        lambda r: taylor_rest(lambda t: mpmath.power(2, t), r, (1,)),
-        lambda r: r / mpmath.power(2, r),
+        *_POWER_OF_TWO,
         -ONE / 2,
         ONE / 2,
         lambda bits: mpf(2) ** -bits / 12,
@@ -290,15 +296,13 @@ POLYNOMIALS: dict[str, Polynomial] = {
     # 2**r = 1 + r P(r), for what is a little more than one half, by the rest of a logarithm times
     # its power; of single floats by the cubic term, too
     "exp2_beyond": Polynomial(
-        lambda r: taylor_rest(lambda t: mpmath.power(2, t), r, (1,)),
-        lambda r: r / mpmath.power(2, r),
+        *_POWER_OF_TWO,
         -mpf("0.5163"),
         mpf("0.5163"),
         formats=DOUBLE,
     ),
     "exp2_wide": Polynomial(
-        lambda r: taylor_rest(lambda t: mpmath.power(2, t), r, (1,)),
-        lambda r: r / mpmath.power(2, r),
+        *_POWER_OF_TWO,
         -mpf("0.665"),
         mpf("0.665"),
         lambda bits: mpf(2) ** -bits / 6,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -147,28 +146,3 @@ def test_steps_by_numpy_that_write_two_arguments_make_one() -> None:
             assert needed(lambda: jitted(x, y)) <= BYTES + (1 << 20)
             np.testing.assert_array_equal(x, expected)
             np.testing.assert_array_equal(y, again)
-
-
-WARNING = """
-def body(x, y):
-    x *= 1e300
-    x /= y
-    x -= x
-    return x
-"""
-
-
-def test_updates_in_place_warn_as_numpy_does() -> None:
-    space: dict[str, Any] = {}
-    exec(compile(WARNING, "warning.py", "exec"), space)
-    body = space["body"]
-    said = []
-    for run in (body, alight.jit(body)):
-        x, y = np.full(N, 1e200), np.zeros(N)
-        y[5:] = 1.0
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            result = run(x, y)
-        said.append([(str(one.message), one.filename, one.lineno) for one in caught])
-        assert np.isnan(result).all() and result is x
-    assert said[0] == said[1] and len(said[0]) == 2

@@ -7,10 +7,10 @@ it be taken, and nowhere; the check runs it on symbols.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -323,12 +323,19 @@ BREAKAGES: tuple[Callable[[Graph, Plan, random.Random], Plan | None], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda one: one.__name__)
-def test_a_breakage_that_changes_the_answer_is_refused(
-    breakage: Callable[[Graph, Plan, random.Random], Plan | None],
-) -> None:
-    rng = random.Random(breakage.__name__)
-    counts: Counter[str] = Counter()
+class Case(NamedTuple):
+    """A plan that is right, and what it gives."""
+
+    name: tuple[Any, ...]
+    graph: Graph
+    inputs: list[Place]
+    wanted: list[Place]
+    plan: Plan
+
+
+@cache  # made once for all breakages
+def cases() -> list[Case]:
+    found = []
     for seed in range(30):
         graph, inputs = random_graph(seed, 6 + seed % 30)
         values = evaluate(graph, inputs)
@@ -336,16 +343,28 @@ def test_a_breakage_that_changes_the_answer_is_refused(
         for facts in FACTS:
             plan = make_plan(graph, facts)
             assert plan_faults(plan, graph) == [] and right(plan, inputs, wanted)
-            for _ in range(4):
-                broken = breakage(graph, plan, rng) if len(plan.steps) > 1 else None
-                if broken is None or contents(broken) == contents(plan):
-                    continue
-                changes = not right(broken, inputs, wanted)
-                refused = bool(plan_faults(broken, graph))
-                counts["changes" if changes else "changes nothing"] += 1
-                counts["refused"] += refused
-                assert refused or not changes, (seed, facts.force, broken)
-    assert counts["changes"] > 30, counts
+            found.append(Case((seed, facts.force), graph, inputs, wanted, plan))
+    return found
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda one: one.__name__)
+def test_a_breakage_that_changes_the_answer_is_refused(
+    breakage: Callable[[Graph, Plan, random.Random], Plan | None],
+) -> None:
+    rng = random.Random(breakage.__name__)
+    changing = 0
+    for name, graph, inputs, wanted, plan in cases():
+        for _ in range(4):
+            broken = breakage(graph, plan, rng) if len(plan.steps) > 1 else None
+            if broken is None or contents(broken) == contents(plan):
+                continue
+            refused = bool(plan_faults(broken, graph))
+            if refused and changing > 30:  # what it would have given says no more
+                continue
+            changes = not right(broken, inputs, wanted)
+            changing += changes
+            assert refused or not changes, (name, broken)
+    assert changing > 30
 
 
 def test_no_write_is_at_home_where_the_program_did_not_write() -> None:

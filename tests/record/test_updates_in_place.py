@@ -179,12 +179,14 @@ def body(x, y):
 def test_updates_warn_as_numpy_does() -> None:
     space: dict[str, Any] = {}
     exec(compile(WARNING, "warning.py", "exec"), space)
-    said = []
-    for xp in (np, alight):
-        x, y = xp.asarray(np.full(N, 1e200)), xp.asarray(np.append(np.zeros(5), np.ones(N - 5)))
+    body, said = space["body"], []
+    for run, made in (
+        (body, np.asarray), (body, alight.asarray), (alight.jit(body), np.asarray),
+    ):  # fmt: skip
+        x, y = made(np.full(N, 1e200)), made(np.append(np.zeros(5), np.ones(N - 5)))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            result = np.asarray(space["body"](x, y))
+            result = run(x, y)
+            assert result is x and np.isnan(np.asarray(result)).all()
         said.append([(str(one.message), one.filename, one.lineno) for one in caught])
-        assert np.isnan(result).all()
-    assert said[0] == said[1] and len(said[0]) == 2
+    assert said[0] == said[1] == said[2] and len(said[0]) == 2

@@ -213,8 +213,19 @@ class _Standard:
         self.name = name
 
     def __get__(self, record: Any, cls: Any) -> Any:
-        import dataclasses
+        twin = _twins.get(cls)
+        if twin is None:
+            twin = _twins[cls] = self.twin(cls)
+        if self.name != "__signature__":
+            return twin.__dataclass_fields__
         import inspect
+
+        return inspect.signature(twin)
+
+    @staticmethod
+    def twin(cls: Any) -> Any:
+        """Return what `dataclasses` makes of the fields of a class."""
+        import dataclasses
 
         types: dict[str, Any] = {}
         for base in reversed(cls.__mro__[:-1]):
@@ -227,10 +238,10 @@ class _Standard:
             if one.factory is not _MISSING:
                 said["default_factory"] = one.factory
             space[name] = dataclasses.field(**said)
-        twin: Any = dataclasses.dataclass(type(cls.__name__, (), space))
-        if self.name == "__signature__":
-            return inspect.signature(twin)
-        return twin.__dataclass_fields__
+        return dataclasses.dataclass(type(cls.__name__, (), space))
+
+
+_twins: dict[type, Any] = {}  # by class; one takes a millisecond to make
 
 
 if TYPE_CHECKING:  # these are what they stand for, to the letter
