@@ -399,7 +399,7 @@ def test_code_without_gates_is_found() -> None:
 def test_a_gate_elsewhere_is_closed() -> None:
     gate = pickle.loads(pickle.dumps(Gate((None, ()), 3)))
     assert type(gate) is Gate and gate.origin is None and not any(-gate for _ in range(10))
-    assert ~gate is gate and gate.answers is None and gate.error == ()
+    assert ~gate is gate and gate.answers is None and +gate == ()
     with pytest.raises(TypeError, match="by position"):
         gate(x=1)
     with pytest.raises(ValueError, match="fewer than 0"):

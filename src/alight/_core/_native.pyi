@@ -482,7 +482,8 @@ class Gate:
     """Stands at the beginning of a function's body, and may answer its calls.
 
     ``-gate`` tells whether to call it, with every argument by position; it gives itself where the
-    body is to go on. ``origin``: where the code is found that has no gate; a gate without one stays
+    body is to go on. ``+gate`` is no class of errors: the error that is handled loses the frame that
+    asks. ``origin``: where the code is found that has no gate; a gate without one stays
     closed. ``operations``: how many stand in the body.
     """
 
@@ -492,10 +493,7 @@ class Gate:
     def __neg__(self) -> bool: ...
     def __invert__(self) -> Gate: ...
     def __call__(self, *args: Any) -> Any: ...
-    @property
-    def error(self) -> tuple[()]:
-        """Return no class of errors; the error that is handled loses the frame that asks."""
-
+    def __pos__(self) -> tuple[()]: ...
     def open(self, guard: CallGuard, names: dict[str, Any]) -> None:
         """Have a guard answer calls that find these globals."""
 
