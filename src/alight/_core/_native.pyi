@@ -303,8 +303,9 @@ class Floor:
     is due when the ``anchor`` call site comes round again, so that a loop is cut at the same place
     each time and its plan is found again (an anchor that has not come by twice ``limit`` is of a
     loop that is over, and gives way); past 16 times that, or past ``budget`` elements, at once.
-    ``scalars``: `alight run`, where small results are plain ndarrays and NumPy scalars. ``traced``:
-    how many calls are followed in what they read (`jit`). ``kept``: while all work waits, the
+    ``scalars``: `alight run`, where small results are plain ndarrays and NumPy scalars, unless this
+    thread ``records`` a jitted call. ``traced``: how many calls are followed in what they read
+    (`jit`). ``kept``: while all work waits, the
     elements from which on a new array is alight's; else 0. ``paces``: by name, how many elements
     of it NumPy does in the time of one of an addition, a double for each of its type numbers:
     of whole arrays, and along an axis. ``judging``: call sites below the floor whose work is
@@ -320,6 +321,7 @@ class Floor:
     pending: int
     anchor: tuple[Any, int] | None
     scalars: bool
+    records: bool
     traced: int
     kept: int
     begins: float
