@@ -399,10 +399,28 @@ def test_code_without_gates_is_found() -> None:
 def test_a_gate_elsewhere_is_closed() -> None:
     gate = pickle.loads(pickle.dumps(Gate((None, ()), 3)))
     assert type(gate) is Gate and gate.origin is None and not any(-gate for _ in range(10))
-    assert ~gate is gate and gate.answers is None and gate.error == ()
+    assert ~gate is gate and gate.answers is None and +gate == ()
     with pytest.raises(TypeError, match="by position"):
         gate(x=1)
     with pytest.raises(ValueError, match="fewer than 0"):
         gate.close(-1)
     with pytest.raises(TypeError, match="CallGuard"):
         gate.open(len, {})
+
+
+def test_reductions_in_a_jitted_body_wait_as_they_do_elsewhere(tmp_path: Path) -> None:
+    text = """
+        import numpy as np
+        import alight
+        @alight.jit
+        def part(x, t):
+            kept = x > t
+            return np.where(kept, x, 0.0).sum() / kept.sum(), x.max() - x.min()
+        x = np.array(np.linspace(0.0, 1.0, 1000).tolist())
+        for i in range(6):
+            part(x, 0.5)
+        print([len(kind.programs) for kind in part._specializations.values()])
+    """
+    write(tmp_path, text)
+    done = command(tmp_path, "run", "script.py", ALIGHT_FLOOR_ALL="0", ALIGHT_FORCE="cpu:generated")
+    assert done.stdout == "[1]\n", done.stderr

@@ -303,8 +303,9 @@ class Floor:
     is due when the ``anchor`` call site comes round again, so that a loop is cut at the same place
     each time and its plan is found again (an anchor that has not come by twice ``limit`` is of a
     loop that is over, and gives way); past 16 times that, or past ``budget`` elements, at once.
-    ``scalars``: `alight run`, where small results are plain ndarrays and NumPy scalars. ``traced``:
-    how many calls are followed in what they read (`jit`). ``kept``: while all work waits, the
+    ``scalars``: `alight run`, where small results are plain ndarrays and NumPy scalars, unless this
+    thread ``records`` a jitted call. ``traced``: how many calls are followed in what they read
+    (`jit`). ``kept``: while all work waits, the
     elements from which on a new array is alight's; else 0. ``paces``: by name, how many elements
     of it NumPy does in the time of one of an addition, a double for each of its type numbers:
     of whole arrays, and along an axis. ``judging``: call sites below the floor whose work is
@@ -320,6 +321,7 @@ class Floor:
     pending: int
     anchor: tuple[Any, int] | None
     scalars: bool
+    records: bool
     traced: int
     kept: int
     begins: float
@@ -482,7 +484,8 @@ class Gate:
     """Stands at the beginning of a function's body, and may answer its calls.
 
     ``-gate`` tells whether to call it, with every argument by position; it gives itself where the
-    body is to go on. ``origin``: where the code is found that has no gate; a gate without one stays
+    body is to go on. ``+gate`` is no class of errors: the error that is handled loses the frame that
+    asks. ``origin``: where the code is found that has no gate; a gate without one stays
     closed. ``operations``: how many stand in the body.
     """
 
@@ -492,10 +495,7 @@ class Gate:
     def __neg__(self) -> bool: ...
     def __invert__(self) -> Gate: ...
     def __call__(self, *args: Any) -> Any: ...
-    @property
-    def error(self) -> tuple[()]:
-        """Return no class of errors; the error that is handled loses the frame that asks."""
-
+    def __pos__(self) -> tuple[()]: ...
     def open(self, guard: CallGuard, names: dict[str, Any]) -> None:
         """Have a guard answer calls that find these globals."""
 

@@ -178,6 +178,7 @@ npy_intp array_floor(Py_ssize_t least);
 /* The floor of a body that was given up (pending.OUTRIGHT): its work is NumPy's, and what that makes stays plain. */
 #define OUTRIGHT (PY_SSIZE_T_MAX - 1)
 bool outright(void);
+bool small_are_numpys(void);
 bool count_recorded(npy_intp elements);
 bool floor_ready(void);
 

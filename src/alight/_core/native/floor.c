@@ -112,9 +112,27 @@ static int floor_set(Floor *self, PyObject *number, void *field)
     return 0;
 }
 
+/* Whether this thread records a jitted call: small results wait as all others do, under `alight run`, too. */
+static _Thread_local bool records;
+
+bool small_are_numpys(void) { return (floors->scalars && !records) || outright(); }
+
+static PyObject *floor_get_records(Floor *self, void *unused) { return PyBool_FromLong(records); }
+
+static int floor_set_records(Floor *self, PyObject *given, void *unused)
+{
+    int found = given == NULL ? -1 : PyObject_IsTrue(given);
+    if (found < 0) {
+        if (given == NULL) PyErr_SetString(PyExc_AttributeError, "records cannot be deleted");
+        return -1;
+    }
+    records = found;
+    return 0;
+}
+
 static PyObject *floor_get_scalars(Floor *self, void *unused)
 {
-    bool found = self->scalars || outright();
+    bool found = small_are_numpys();
     return PyErr_Occurred() ? NULL : PyBool_FromLong(found);
 }
 
@@ -292,6 +310,8 @@ static PyMemberDef floor_members[] = {
 static PyGetSetDef floor_properties[] = {
     {"scalars", (getter)floor_get_scalars, (setter)floor_set_scalars,
      "Whether small results are NumPy's own: under `alight run`, and in a body that was given up.", NULL},
+    {"records", (getter)floor_get_records, (setter)floor_set_records,
+     "Whether this thread records a jitted call, where small results wait as all others do.", NULL},
     {"record_floor", (getter)floor_get, (setter)floor_set,
      "Result elements below which an op on concrete operands is left to NumPy; -n: not known yet, and "
      "not asked for by new arrays of less than n elements.",

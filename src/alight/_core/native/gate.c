@@ -5,7 +5,7 @@
            answer = gate(every argument, by position)
            if answer is not gate: return answer
            del answer
-       except gate.error: pass
+       except +gate: pass
 
    The body goes on below in the same frame wherever the gate gives itself back, so a function that nothing is
    gained for runs as it is written; it costs what -gate does. */
@@ -196,7 +196,7 @@ static PyObject *gate_call(PyObject *object, PyObject *const *args, size_t nargs
 
 /* Take the frame that the gate stands in out of the error that is being handled there: the frame of what ran in its
    place is of the same function. An empty tuple: no class of errors. */
-static PyObject *gate_error(PyObject *self, void *closure)
+static PyObject *gate_passed_by(PyObject *self)
 {
     PyObject *error = PyErr_GetHandledException();
     PyObject *traceback = error == NULL || error == Py_None ? NULL : PyException_GetTraceback(error);
@@ -287,18 +287,13 @@ static PyMethodDef gate_methods[] = {
     {NULL},
 };
 
-static PyGetSetDef gate_properties[] = {
-    {"error", gate_error, NULL, "No class of errors; the one that is handled loses the frame that asks.", NULL},
-    {NULL},
-};
-
 static PyMemberDef gate_members[] = {
     {"origin", T_OBJECT, offsetof(Gate, origin), READONLY, "Where its function's code is found without it."},
     {"answers", T_OBJECT, offsetof(Gate, answers), READONLY, "The guard that answers calls; None: none does."},
     {NULL},
 };
 
-static PyNumberMethods gate_number = {.nb_negative = gate_asked, .nb_invert = gate_itself};
+static PyNumberMethods gate_number = {.nb_negative = gate_asked, .nb_positive = gate_passed_by, .nb_invert = gate_itself};
 
 static PyTypeObject GateType = {
     PyVarObject_HEAD_INIT(NULL, 0)
@@ -315,7 +310,6 @@ static PyTypeObject GateType = {
     .tp_clear = (inquiry)gate_clear,
     .tp_as_number = &gate_number,
     .tp_methods = gate_methods,
-    .tp_getset = gate_properties,
     .tp_members = gate_members,
 };
 

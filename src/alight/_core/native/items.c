@@ -74,7 +74,7 @@ PyObject *items_of(PyObject *module, PyObject *array)
     if (!expect_type(array, &ArrayType, "array")) {
         return NULL;
     }
-    bool plain = floors->scalars || outright() || count_of(array) < 0;
+    bool plain = small_are_numpys() || count_of(array) < 0;
     if (PyErr_Occurred()) {
         return NULL;
     }

@@ -162,8 +162,7 @@ def _put_before(function: ast.FunctionDef, operations: int) -> None:
         ),
         ast.Delete([answer(ast.Del())]),
     ]
-    none = ast.Attribute(gate(ast.Invert()), "error", ast.Load())
-    caught = ast.Try(asked, [ast.ExceptHandler(none, None, [ast.Pass()])], [], [])
+    caught = ast.Try(asked, [ast.ExceptHandler(gate(ast.UAdd()), None, [ast.Pass()])], [], [])
     whole = ast.If(gate(ast.USub()), [caught], [])
     # In the line where the body begins: nobody who follows lines sees another.
     line = getattr(function.body[place], "decorator_list", None) or [function.body[place]]

@@ -50,11 +50,12 @@ def as_jitted(function: Any, watcher: evaluate.Watcher) -> Iterator[Callable[...
     """Give what runs in a function's place inside `jit`, on Arrays; ``watcher`` is told what it
     asks for."""
     _show_ndarrays()
-    before = running.way, manners.scalar, evaluate.watch.by
+    before = running.way, manners.scalar, evaluate.watch.by, floor.records
     running.way, manners.scalar, evaluate.watch.by = "ours", Scalar.of, watcher
+    floor.records = True
     floor.traced += 1
     try:
         yield inside(function) if isinstance(function, FunctionType) else function
     finally:
-        running.way, manners.scalar, evaluate.watch.by = before
+        running.way, manners.scalar, evaluate.watch.by, floor.records = before
         floor.traced -= 1
