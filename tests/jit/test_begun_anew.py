@@ -185,6 +185,7 @@ def test_what_is_pending_is_not_planned_where_that_takes_longer_than_numpy(
 ) -> None:
     planned: list[int] = []
     make = place.make_plan
+    monkeypatch.setattr(Specialization, "patience", 1e9)  # nothing is planned behind
     monkeypatch.setattr(
         place, "make_plan", lambda graph, *rest: planned.append(1) or make(graph, *rest)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -87,6 +87,9 @@ class Watcher(Protocol):
 
     def read(self, value: Value) -> None:
         """Note that a concrete value's elements were read."""
+
+    def plans(self, what: Key, ops: int, plan: Callable[[], Plan]) -> None:
+        """Note that a request of so many ops is about to be planned."""
 
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Note that a request is about to run a plan on these leaves."""
@@ -408,6 +411,8 @@ requests = _Requests()
 def _run(key: Key, values: list[Value]) -> None:
     """Run a request. Its list of values is used up: who still needs old bytes is told by
     references."""
+    if watch.by is not None and key not in _plans:
+        watch.by.plans(key, len(key.nodes), partial(_plan, key, ()))
     requests.count += 1
     plan = _plan(key, values)
     while plan.unopened_devices is not None and ran_without(plan.unopened_devices):
