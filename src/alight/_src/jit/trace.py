@@ -9,6 +9,7 @@ from typing import Any
 
 from alight._core import POLICY, Value, floor
 from alight._src.config.loading import current_policy, policy
+from alight._src.ir.op import UPDATED_IN_PLACE
 from alight._src.plan.plan import LaunchStep, Plan, UnopenedDevices
 from alight._src.record.argument_memory import Lease, one_after_the_other, settle
 from alight._src.record.array import Array
@@ -189,19 +190,23 @@ class Trace:
     def order(self, values: Sequence[Value]) -> WriteOrder | None:
         """Return in which order a request for these values may write into leased memory: each piece
         of it in its turn, and once those before it have their last version. Of a body that may
-        begin anew none is written before it has ended."""
-        if self.anew and not self.closed:
-            return WriteOrder(())
-        written = []
+        begin anew none is written before it has ended, but for what is too large for a copy: then
+        it begins anew no more."""
+        written, sizes = [], []
         for lease in self._leases:
             leased, version = lease.leased, lease.storage.value
             if leased.span is not None and not leased.holds(version.data):
                 own = [n for n, v in enumerate(values) if v.op is None and leased.holds(v.data)]
                 last = [n for n, v in enumerate(values) if v is version]
                 written.append((leased.span, frozenset(own), last[0] if last else -1))
+                sizes.append(version.layout.nbytes)
             del version
         if not written:
             return None
+        if self.anew and not self.closed:
+            self.anew = max(sizes) < UPDATED_IN_PLACE
+            if self.anew:
+                return WriteOrder(())
         numbers = one_after_the_other([span for span, _, _ in written])
         return WriteOrder([written[number][1:] for number in numbers])
 
