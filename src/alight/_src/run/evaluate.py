@@ -357,16 +357,6 @@ def _execution() -> Any:
     return execute
 
 
-# What comes with it, in an order in which each import brings little: they are made behind.
-_OURS = (
-    "measure.profiles ir.graph ir.group plan.workload plan.profile plan.loop_overhead plan.plan "
-    "plan.cost ir.rewrite plan.choose plan.place adapt.lazy_devices plan.learned adapt.learning "
-    "codegen.common.keys run.kernels run.pending_outcomes run.prepared_step run.execute "
-    "measure.bounds codegen.common.gaps run.stored_plans plan.plan_text plan.byte_sets plan.check"
-)
-first_plan.PARTS += ["json", *[f"alight._src.{name}" for name in _OURS.split()]]
-
-
 def _demoted() -> None:
     from alight._src.adapt.regression_guard import demoted
 
