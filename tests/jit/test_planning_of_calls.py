@@ -209,3 +209,36 @@ def test_kernels_alone_are_planned_behind_where_the_plan_has_more(planned: Plann
         kernels.settle()
     assert kernels_were_raced(jitted)
     assert planned.large == [(3 * MANY + 2, False)] * 2
+
+
+@pytest.mark.parametrize("requests", [1, 2, 6])
+def test_no_request_of_a_body_waits_for_its_plan_longer_than_for_numpy(
+    requests: int, planned: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FOREGROUND, "trace_seconds", 5e-3)
+    monkeypatch.setattr(Specialization, "numpy_seconds", [1e-3])
+    ran: list[float] = []
+    monkeypatch.setattr(
+        Specialization, "ran_alight", lambda self, seconds, cold: cold or ran.append(seconds)
+    )
+
+    def body(x: Any, y: Any) -> Any:
+        x *= 0.5
+        x += y
+        found = []
+        for i in range(requests):
+            found.append(float(x[i:].max()))
+            y[i] = found[-1]
+        return found
+
+    jitted: Any = alight.jit(body)
+    own, plain = operands(), operands()
+    for _ in range(9):
+        assert jitted(*own) == body(*plain)
+        np.testing.assert_array_equal(own, plain)
+        kernels.settle()
+    # For many requests it is put off a few times: then it is planned where it asks; and so is what
+    # is left to be written when it has ended.
+    at_once = [here for _, here in planned]
+    behind = min(requests, 3)
+    assert at_once[: behind + 1] == [False] * behind + [True]

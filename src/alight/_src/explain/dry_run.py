@@ -61,6 +61,9 @@ class Unwatched:
     def recorded(self) -> None:
         """Do nothing: nobody waits for this body."""
 
+    def plans(self, what: Any, ops: int, plan: Any) -> None:
+        """Do nothing: it is planned where it is asked for."""
+
     def settle_given_up(self) -> None:
         """Do nothing: no body is given up."""
 

@@ -256,7 +256,8 @@ class Dispatching(GuardCache):
         if cold and kind.programs:
             FOREGROUND.traced(seconds)
         # A run in which NumPy stood in for a kernel that is still being made is no run of ours yet.
-        kind.ran_alight(seconds, cold=cold or stood_in.times != before)
+        other = stood_in.times != before or bool(kind.behind)
+        kind.ran_alight(seconds, cold=cold or other)
         # Where NumPy is timed beside ours, ours runs whoever is faster: to count that as measuring
         # would put off the very run that ends it.
         if kind.numpy_seconds and kind.bits is Bits.SAME:
@@ -358,14 +359,14 @@ class Dispatching(GuardCache):
             if missed is not None:
                 missed.specialization.came(Event.NOT_KEPT)
             return self._numpy(args, kwargs)
-        patience, ends, anew = math.inf, math.inf, False
+        patience = ends = waits = math.inf
         if missed is not None and leases.can_be_dropped and _is_numpys_too(missed):
             patience = missed.specialization.patience
         if missed is not None and here.leaves_choice:
             ends = began + missed.specialization.may_take()
-            seen = proven and not missed.learned.proof.declared  # by us
-            anew = patience < math.inf and seen and are_told_once()
-        trace = tracing or Trace(leases.leases, ends, anew, GRACE_SECONDS)
+            if proven and not missed.learned.proof.declared and are_told_once():
+                waits = patience
+        trace = tracing or Trace(leases.leases, ends, waits, GRACE_SECONDS)
         errstate = recording_errstate()
         pending = floor.count
         later = ""
@@ -408,9 +409,9 @@ class Dispatching(GuardCache):
         if missed is None:
             return result
         kind, learned = missed.specialization, missed.learned
-        if trace.starts_anew:
+        kind.put_off(later or trace.later)
+        if trace.starts_anew and not trace.later:
             kind.gave_up(perf_counter() - began)
-        kind.behind = later
         if later or trace.starts_anew:
             return self._numpy(args, kwargs)
         planned, seconds = False, perf_counter() - began

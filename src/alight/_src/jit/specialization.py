@@ -124,6 +124,10 @@ _TURN_SECONDS = 5e-5
 # differ by 15 %, and a process that shares its core with another takes twice as long.
 _DRIFTED = 2.5
 
+# Plans that calls of one kind are put off for: one for the program of a body, or for each of the
+# few requests of one that asks. Of more each would be recorded as often as there are, in vain.
+_PUT_OFF = 3
+
 _changing = renewed(globals(), "_changing", threading.RLock)
 
 
@@ -145,9 +149,9 @@ class Specialization:
     """One kind of call of one function: its phase, how long each way took, and its programs."""
 
     __slots__ = (
-        "_earning_seconds", "_judged_seconds", "_price_seconds", "_verdict", "_verdicts", "behind",
-        "bits", "contest", "elements", "last_seconds", "phase", "programs", "race", "room_seconds",
-        "sizes", "spent_seconds", "trial_seconds", "tries", "unopened",
+        "_earning_seconds", "_judged_seconds", "_price_seconds", "_times_put_off", "_verdict",
+        "_verdicts", "behind", "bits", "contest", "elements", "last_seconds", "phase", "programs",
+        "race", "room_seconds", "sizes", "spent_seconds", "trial_seconds", "tries", "unopened",
     )  # fmt: skip
 
     def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None, elements: int = 0) -> None:
@@ -172,6 +176,7 @@ class Specialization:
         self.programs: OrderedDict[Any, HostProgram] = OrderedDict()
         self.tries = 0
         self.behind = ""  # the job that makes a plan of it
+        self._times_put_off = 0
 
     # -- phases -----------------------------------------------------------------------------------
     def came(self, *events: Event) -> None:
@@ -324,7 +329,13 @@ class Specialization:
     @property
     def patience(self) -> float:
         """Return the seconds that a call may wait for its plan, which NumPy does without."""
-        return min([WAIT_SECONDS, *self.numpy_seconds[:1]])
+        put_off = self._times_put_off < _PUT_OFF
+        return min([WAIT_SECONDS, *self.numpy_seconds[:put_off]])
+
+    def put_off(self, job: str) -> None:
+        """Note the job that makes a plan which a call did not wait for, if any."""
+        self.behind = job
+        self._times_put_off += bool(job)
 
     def gave_up(self, seconds: float, exact: bool = True) -> None:
         """Note that the body was given up after so long; ``exact``: by then all had NumPy's

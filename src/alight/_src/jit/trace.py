@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from time import perf_counter, thread_time
 from typing import Any
 
 from alight._core import POLICY, Value, floor
 from alight._src.config.loading import current_policy, policy
+from alight._src.ir.op import UPDATED_IN_PLACE
 from alight._src.plan.plan import LaunchStep, Plan, UnopenedDevices
 from alight._src.record.argument_memory import Lease, one_after_the_other, settle
 from alight._src.record.array import Array
 from alight._src.record.pending import OUTRIGHT
 from alight._src.run import evaluate
+from alight._src.run.plans_behind import Behind, begin
 from alight._src.run.written_steps import WriteOrder
 from alight.device import HOST_DEVICE
 
@@ -49,13 +51,15 @@ class StartsAnew(BaseException):
 class Trace:
     """What was asked for while a body ran. A body that goes on past ``ends``, by the clock of
     `perf_counter`, is given up: what is left of it is NumPy's, op by op. One that may begin
-    ``anew``, as nothing of it is done before it ends, does so in NumPy where that is early; and
-    where it does little but ask, as soon as it had its ``room_seconds``."""
+    ``anew``, as nothing of it is done before it ends, does so in NumPy where that is early; where
+    it does little but ask, as soon as it had its ``room_seconds``; and where a plan that it asks
+    for takes longer than its ``patience``, which it has if it may."""
 
     __slots__ = (
         "_began",
         "_began_working",
         "_leases",
+        "_patience",
         "_room_seconds",
         "anew",
         "away",
@@ -63,6 +67,7 @@ class Trace:
         "ends",
         "exact",
         "given_up",
+        "later",
         "ours",
         "reads",
         "requests",
@@ -76,14 +81,16 @@ class Trace:
         self,
         leases: Sequence[Lease] = (),
         ends: float = math.inf,
-        anew: bool = False,
+        patience: float = math.inf,
         room_seconds: float = math.inf,
     ) -> None:
         self._leases = leases
+        self._patience = patience
         self._began, self._began_working = perf_counter(), thread_time()
         self._room_seconds = room_seconds
         self.ends = ends
-        self.anew = anew  # what is given up is NumPy's from its beginning
+        self.anew = patience < math.inf  # what is given up is NumPy's from its beginning
+        self.later = ""  # the job that makes a plan which the body did not wait for
         self.given_up = False
         self.away = False  # some of the arguments lie on a device
         self.touched = False  # an element that depends on the arguments was asked for
@@ -121,8 +128,7 @@ class Trace:
         if late or (asks and now - self._began > self._room_seconds):
             self.given_up = self.touched = True
             early = now - self._began <= early_seconds
-            opened = any([lease.leased.opened for lease in self._leases])
-            self.anew = self.anew and (asks or early) and not opened
+            self.anew = self.anew and (asks or early) and not self._opened()
             if self.anew:
                 raise StartsAnew
             POLICY.set(policy(floor=OUTRIGHT).over(current_policy()))
@@ -150,6 +156,22 @@ class Trace:
         """Tell whether these are the caller's bytes."""
         return value.data is not None and value.data.foreign
 
+    def plans(self, what: Hashable, ops: int, plan: Callable[[], Plan]) -> None:
+        """Have a request's plan made behind where that takes longer than the body may wait for it,
+        which NumPy begins anew meanwhile."""
+        if self.closed or self.given_up or not self.anew or self._opened():
+            return
+        try:
+            begin(what, ops, plan, self._patience)
+        except Behind as comes:
+            self.later = comes.name
+            self.given_up = self.touched = True
+            raise StartsAnew from None
+
+    def _opened(self) -> bool:
+        """Tell whether the caller's memory may have been written, or is others' too."""
+        return any([lease.leased.opened for lease in self._leases])
+
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Note that a request is about to run a plan on these leaves."""
         self.requests += 1
@@ -168,19 +190,23 @@ class Trace:
     def order(self, values: Sequence[Value]) -> WriteOrder | None:
         """Return in which order a request for these values may write into leased memory: each piece
         of it in its turn, and once those before it have their last version. Of a body that may
-        begin anew none is written before it has ended."""
-        if self.anew and not self.closed:
-            return WriteOrder(())
-        written = []
+        begin anew none is written before it has ended, but for what is too large for a copy: then
+        it begins anew no more."""
+        written, sizes = [], []
         for lease in self._leases:
             leased, version = lease.leased, lease.storage.value
             if leased.span is not None and not leased.holds(version.data):
                 own = [n for n, v in enumerate(values) if v.op is None and leased.holds(v.data)]
                 last = [n for n, v in enumerate(values) if v is version]
                 written.append((leased.span, frozenset(own), last[0] if last else -1))
+                sizes.append(version.layout.nbytes)
             del version
         if not written:
             return None
+        if self.anew and not self.closed:
+            self.anew = max(sizes) < UPDATED_IN_PLACE
+            if self.anew:
+                return WriteOrder(())
         numbers = one_after_the_other([span for span, _, _ in written])
         return WriteOrder([written[number][1:] for number in numbers])
 

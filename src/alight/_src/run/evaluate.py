@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -87,6 +87,9 @@ class Watcher(Protocol):
 
     def read(self, value: Value) -> None:
         """Note that a concrete value's elements were read."""
+
+    def plans(self, what: Key, ops: int, plan: Callable[[], Plan]) -> None:
+        """Note that a request of so many ops is about to be planned."""
 
     def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
         """Note that a request is about to run a plan on these leaves."""
@@ -354,16 +357,6 @@ def _execution() -> Any:
     return execute
 
 
-# What comes with it, in an order in which each import brings little: they are made behind.
-_OURS = (
-    "measure.profiles ir.graph ir.group plan.workload plan.profile plan.loop_overhead plan.plan "
-    "plan.cost ir.rewrite plan.choose plan.place adapt.lazy_devices plan.learned adapt.learning "
-    "codegen.common.keys run.kernels run.pending_outcomes run.prepared_step run.execute "
-    "measure.bounds codegen.common.gaps run.stored_plans plan.plan_text plan.byte_sets plan.check"
-)
-first_plan.PARTS += ["json", *[f"alight._src.{name}" for name in _OURS.split()]]
-
-
 def _demoted() -> None:
     from alight._src.adapt.regression_guard import demoted
 
@@ -408,6 +401,8 @@ requests = _Requests()
 def _run(key: Key, values: list[Value]) -> None:
     """Run a request. Its list of values is used up: who still needs old bytes is told by
     references."""
+    if watch.by is not None and key not in _plans:
+        watch.by.plans(key, len(key.nodes), partial(_plan, key, ()))
     requests.count += 1
     plan = _plan(key, values)
     while plan.unopened_devices is not None and ran_without(plan.unopened_devices):
