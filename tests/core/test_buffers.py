@@ -206,7 +206,7 @@ def test_sizes_of_an_earlier_phase_go() -> None:
 
 # Beyond what may be kept of small ones beside the most that lived at once.
 MILLION = 1 << 20  # elements: 8 MiB
-SLACK = 32 << 20
+SLACK = 16 << 20
 
 
 def test_what_is_kept_adds_nothing_to_what_lived_at_most() -> None:
