@@ -91,3 +91,26 @@ print("done")
 @needs_compiler
 def test_what_scatters_elements_on_a_card_writes_memory_of_its_own() -> None:
     passes(SCATTERED)
+
+
+SOLVED = """
+import numpy as np, alight
+generator = np.random.default_rng(1)
+matrix, right = generator.random((64, 64)) + 30 * np.eye(64), generator.random((64, 4))
+with alight.policy(force="cuda:0", floor=0):
+    there = alight.asarray(matrix) + 0.0
+    alight.evaluate(there)
+data = there.storage.value.data
+assert data.array is None and "cuda:0" in data.remote
+found = alight.linalg.solve(there, alight.asarray(right))
+assert data.array is None, "the matrix came to the host"
+assert np.allclose(np.asarray(found), np.linalg.solve(matrix, right))
+few = alight.linalg.solve(alight.asarray(matrix), alight.asarray(right))  # both are the host's
+assert np.array_equal(np.asarray(few), np.linalg.solve(matrix, right))
+print("done")
+"""
+
+
+@needs_compiler
+def test_a_small_operand_of_the_hosts_brings_no_matrix_from_a_device() -> None:
+    passes(SOLVED)

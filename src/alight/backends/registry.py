@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -220,6 +220,16 @@ def devices_allowed(policy: Policy) -> tuple[Device, ...]:
     if _joined and leaves_open(policy):
         names += [name for name in _joined if policy.allows(name)]
     return tuple([device(name) for name in names])
+
+
+def devices_holding(policy: Policy, spaces: Collection[str]) -> tuple[Device, ...]:
+    """Return the devices beside those of `devices_allowed` that are open and hold what is asked
+    for, where the policy leaves open which devices work is placed on: what lies on one need not
+    leave it because nobody named it."""
+    if not leaves_open(policy):
+        return ()
+    found = [_devices.get(name) for name in _opened if name not in _joined and name != HOST_DEVICE]
+    return tuple([d for d in found if d is not None and d.space in spaces and policy.allows(d.id)])
 
 
 def leaves_open(policy: Policy) -> bool:

@@ -25,6 +25,7 @@ from alight._src.plan.compile_work import compile_seconds
 from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, UnopenedDevices
 from alight._src.plan.plan_cost import account, chosen
+from alight._src.plan.prior import prior
 from alight.backends import known_devices, registry
 from alight.backends.known_devices import Recalled
 from alight.device import HOST_DEVICE, Device
@@ -111,7 +112,13 @@ def _seconds(plan: Plan, graph: Graph, facts: Facts) -> float:
     told = {id(step.group): chosen(step.decision) for step in launches}
 
     def known(group: Group, device: str, implementation: str) -> Estimate:
-        return told.get(id(group)) or facts.estimate(group, device, implementation) or nothing
+        found = told.get(id(group)) or facts.estimate(group, device, implementation)
+        if found is None and device == HOST_DEVICE:
+            # by the least that NumPy may take: nothing is opened for a guess of more
+            profile = facts.profiles.get(HOST_DEVICE)
+            low = prior(group, HOST_DEVICE, implementation, profile).low
+            found = Estimate(low, low, low, {})
+        return found or nothing
 
     found = account(plan, graph, facts, known).estimate
     assert found is not None, plan
@@ -215,11 +222,7 @@ def standing(device: Device, policy: Policy) -> Standing:
             lacks = lack(device)
             measured, told = f", {lacks}. {lacks.fix}", lacks.told
         elif without_host and policy.force is None:
-            # what it would wait for is known
-            measured = (
-                ", calibrated, but the host is not, so that only work stays there whose arrays "
-                f"take longer to bring to the host than all of it takes there. {lack(host).fix}"
-            )
+            measured = f", {_BESIDE_GUESSES}. {lack(host).fix}"
         return Standing(
             True, f"named by {policy.source('force' if forced else 'devices')}{measured}", told
         )
@@ -241,9 +244,7 @@ def standing(device: Device, policy: Policy) -> Standing:
         lacks = lack(device)
         return Standing(False, f"{lacks}. {lacks.fix}", lacks.told)
     if without_host:
-        # Where nothing shows what NumPy takes, nothing shows that another is faster.
-        why = f"calibrated, but the host is not, so that work stays there. {lack(host).fix}"
-        return Standing(False, why)
+        return Standing(True, f"{_BESIDE_GUESSES}. {lack(host).fix}")
     if one is None or name in registry.joined() or registry.open_seconds(device) is not None:
         return Standing(True, "calibrated")
     return Standing(
@@ -251,6 +252,13 @@ def standing(device: Device, policy: Policy) -> Standing:
         "calibrated; it is opened once programs have lost the "
         f"{readable_seconds(_opening_seconds(device))} without it that opening takes",
     )
+
+
+# What is said of a device that was measured beside a host that was not.
+_BESIDE_GUESSES = (
+    "calibrated, but the host is not, so that only work is placed there for which the quickest of "
+    "hosts would take longer"
+)
 
 
 def known() -> tuple[Device, ...]:

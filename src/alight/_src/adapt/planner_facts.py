@@ -302,11 +302,16 @@ def learned(found: Estimate, group: Group, device: str, implementation: str) -> 
 
 def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
     """Return the cost of a group that the profile predicts, or None where nothing was measured."""
+    from alight._src.adapt.synthetic_trials import probed
     from alight._src.plan import cost
+    from alight._src.plan.plan import Source
 
     if not asides:
         _recall_bodies()
-    return cost.estimate(group, device, implementation, _profiles.get(device))
+    found = cost.estimate(group, device, implementation, _profiles.get(device))
+    if device != HOST_DEVICE and (found is None or found.source is not Source.MEASURED):
+        return probed(group, device, implementation) or found
+    return found
 
 
 @cache
@@ -340,11 +345,20 @@ def _all_bodies(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 def copy_seconds(source: str, target: str, nbytes: int) -> float:
     """Return the predicted seconds of a copy between two spaces; through the host where neither is
     it."""
-    from alight._src.plan import cost
-
     seconds = 0.0
     if source != _HOST:
-        seconds += cost.copy_seconds(_profiles.get(source), nbytes, "download") or 0.0
+        seconds += _link_seconds(source, nbytes, "download")
     if target != _HOST:
-        seconds += cost.copy_seconds(_profiles.get(target), nbytes, "upload") or 0.0
+        seconds += _link_seconds(target, nbytes, "upload")
     return seconds
+
+
+def _link_seconds(space: str, nbytes: int, direction: str) -> float:
+    from alight._src.plan import cost
+    from alight._src.plan.prior import copy_prior_seconds
+
+    found = cost.copy_seconds(_profiles.get(space), nbytes, direction)
+    if found is None and _profiles.get(space) is None:
+        where = next((d for d in registry.known_devices() if d.space == space), None)
+        found = None if where is None else copy_prior_seconds(where, nbytes)
+    return found or 0.0

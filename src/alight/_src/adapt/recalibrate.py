@@ -103,7 +103,7 @@ def _look_again(device: str) -> None:
 
 def _close(decision: Decision) -> tuple[str, ...]:
     """Return the devices of the two best candidates if either may be the faster one."""
-    known = [(c.estimate, c.device) for c in decision.candidates if c.estimate is not None]
+    known = [(c.known, c.device) for c in decision.candidates if c.known is not None]
     if len(known) < 2:
         return ()
     (first, one), (second, two) = sorted(known, key=lambda found: found[0].seconds)[:2]

@@ -185,9 +185,9 @@ def decision_row(record: Record) -> Row:
     decision = record.decision
     own = (decision.chosen, decision.implementation)
     others = [
-        c.estimate.seconds
+        c.known.seconds
         for c in decision.candidates
-        if c.estimate is not None and (c.device, c.implementation) != own
+        if c.known is not None and (c.device, c.implementation) != own
     ]
     regret = None
     if record.seconds is not None and others:
@@ -230,6 +230,7 @@ def _candidate_row(candidate: Candidate) -> Row:
         "low": None if estimate is None else estimate.low,
         "high": None if estimate is None else estimate.high,
         "terms": {} if estimate is None else dict(estimate.terms),
+        "source": None if estimate is None else estimate.source,
         "model_seconds": (estimate and estimate.model_seconds) or None,
         "learned_runs": 0 if estimate is None else estimate.runs,
         "reason": candidate.reason,

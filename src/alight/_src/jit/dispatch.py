@@ -273,7 +273,10 @@ class Dispatching(GuardCache):
         kinds = kinds_of(args) if proof.pure else None
         if kinds is None:
             return self._body(args, {}, here)
-        alone = len(registry.devices_allowed(here)) == 1
+        # what lies on a device that is open takes it part where the policy leaves that open
+        alone = len(registry.devices_allowed(here)) == 1 and (
+            registry.only_host() or not registry.leaves_open(here)
+        )
         found = key_of(args)
         key = None if found is None else (found, here.stamp)
         program = on_ours.get(key)

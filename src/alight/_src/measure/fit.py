@@ -58,7 +58,7 @@ def fit(samples: Samples, spreads: Mapping[str, float] | None = None) -> Rates |
     if sharing is not None:
         units |= work.together(units, sharing)
     surfaces, _ = _surfaces(samples)
-    coarse_surfaces = {} if surfaces else _coarse_surfaces(samples, curves, launch.value)
+    coarse_surfaces = _coarse_surfaces(samples, surfaces, curves, launch.value)
     spread = (spreads or {}).get("elementwise", _UNVALIDATED_SPREAD)
     spreads = _doubted(dict(spreads or {}), spread, coarse, coarse_surfaces)
     surfaces |= coarse_surfaces
@@ -119,7 +119,7 @@ def _named(
         return None
     launch = min(shortest, key=lambda timing: timing.seconds).measured()
     coarse = _coarse(samples, curves, launch.value)
-    coarse_surfaces = {} if surfaces else _coarse_surfaces(samples, curves, launch.value)
+    coarse_surfaces = _coarse_surfaces(samples, surfaces, curves, launch.value)
     surfaces, curves = surfaces | coarse_surfaces, {**curves, **coarse}
     if not (curves or surfaces):
         return None
@@ -161,15 +161,20 @@ def _coarse(
 
 
 def _coarse_surfaces(
-    samples: Samples, curves: Mapping[str, Curve], launch_seconds: float
+    samples: Samples,
+    fitted: Mapping[str, Surface],
+    curves: Mapping[str, Curve],
+    launch_seconds: float,
 ) -> dict[str, Surface]:
     """Return the surfaces of products of which too few were measured to fit one: a launch, the
     multiplications at the rate of the largest, and operands and results as quick as the quickest
     stream."""
-    found = {}
+    found: dict[str, Surface] = {}
+    if samples.implementation == "generated":  # what nobody measured is a library's
+        return found
     for key, points in samples.by_key.items():
         name, _, dtype = key.partition("/")
-        if name == "matmul" and points:
+        if name == "matmul" and points and dtype not in fitted:
             largest = max(points.values(), key=lambda sample: sample.amount)
             size = largest.group.graph.inputs[0].itemsize
             _, m, k, n = product_shape(largest.group.graph, largest.group.graph.nodes[0])
@@ -190,7 +195,9 @@ def _doubted(
 ) -> dict[str, float]:
     """Return the spreads of classes with those that were read off one size: between it and a call
     their curves may bend in any way, as far as one of another class may."""
-    kinds = {key.partition("/")[0] for key in coarse} | ({"matmul"} if surfaces else set())
+    kinds = {key.partition("/")[0] for key in coarse}
+    if surfaces:  # of one dtype at least
+        kinds.add("matmul")
     more = {k: math.hypot(spreads.get(k, spread), BORROWED_SPREAD) for k in kinds}
     return {**spreads, **more}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from alight._src.base.hashing import short
-from alight._src.base.records import dataclass, replace
+from alight._src.base.records import dataclass, field, replace
 from alight._src.ir.graph import Graph, GroupKind
 from alight._src.ir.group import Group
 from alight._src.ir.op import Kind, dtype_name
@@ -16,6 +16,7 @@ from alight._src.plan.assignment import Spread, least
 from alight._src.plan.block import split
 from alight._src.plan.order import Unit
 from alight._src.plan.plan import Candidate, Estimate, Facts
+from alight._src.plan.prior import doubted_products, guessed, predicted, relied_on
 from alight._src.plan.stages import Uses
 from alight._src.plan.workload import contraction_flops, is_contraction
 from alight.device import HOST_DEVICE, Device, Reason
@@ -72,23 +73,41 @@ def choose(graph: Graph, uses: Uses, units: Sequence[Unit], facts: Facts) -> lis
 @dataclass(slots=True)
 class _Offer:
     """The candidates of a group and what became of it: ``picked`` is a position in
-    ``candidates``, ``free`` that of NumPy where its time is not known. ``modelled``: not all of
-    them have run, so that what runs took of one is not held against what others were never seen to
-    take."""
+    ``candidates``; ``unmeasured`` are the estimates of those that were not measured, ``host`` is
+    NumPy's position where it is one of them; ``blind``: all are; ``modelled``:
+    not all have run, so that what runs took of one is not held against what others may take."""
 
     candidates: list[Candidate]
     threshold: int | None
     picked: int | None
     reason: Reason
-    free: int | None = None
+    unmeasured: Mapping[int, Estimate] = field(default_factory=dict)
+    host: int | None = None
+    blind: bool = False
     modelled: bool = False
 
     def seconds(self, position: int) -> float | None:
-        """Return what a candidate is weighed by, apart from copies."""
+        """Return what a candidate is weighed by, apart from copies: what was not measured by the
+        most it may take, against the least that what was measured may; NumPy, which the program
+        asked for, by the least. Where nothing was measured copies decide, between equals NumPy."""
         estimate = self.candidates[position].estimate
-        if estimate is not None:
-            return (self.modelled and estimate.model_seconds) or estimate.seconds
-        return 0.0 if position == self.free else None
+        guess = self.unmeasured.get(position)
+        if self.blind:
+            return None if guess is None else 0.0 if position == self.host else _NO_SECONDS
+        if guess is not None:
+            return guess.low if position == self.host else guess.high
+        if estimate is None:
+            return None
+        own = (self.modelled and estimate.model_seconds) or estimate.seconds
+        beside_guesses = self.unmeasured.keys() - {self.host} and estimate.seconds
+        return own * estimate.low / estimate.seconds if beside_guesses else own
+
+    def ranked(self, position: int) -> float:
+        """Return what a candidate is compared by with others in one memory."""
+        if self.blind:
+            return self.unmeasured[position].seconds
+        own = self.seconds(position)
+        return math.inf if own is None else own
 
 
 def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
@@ -108,7 +127,7 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
             if i != picked and c.reason is None:
                 candidates[i] = Candidate(c.device, c.implementation, None, others, c.detail)
         c = candidates[picked]
-        candidates[picked] = Candidate(c.device, c.implementation, _predicted(group, c, facts))
+        candidates[picked] = Candidate(c.device, c.implementation, predicted(group, c, facts))
         return _Offer(candidates, threshold, picked, reason)
 
     def fallback() -> int:
@@ -137,7 +156,10 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
             return settled(fallback(), Reason.GAP, Reason.POLICY)
         known = []
         for i in fitting if len(fitting) > 1 else ():
-            estimate = facts.estimate(group, candidates[i].device, candidates[i].implementation)
+            c = candidates[i]
+            estimate = facts.estimate(group, c.device, c.implementation)
+            if estimate is None and c.device != HOST_DEVICE and group.kind is GroupKind.LIBRARY:
+                estimate = guessed(group, c, facts)
             if estimate is not None:
                 known.append((estimate.seconds, i))
         return settled(min(known)[1] if known else fitting[0], Reason.PINNED, Reason.POLICY)
@@ -147,33 +169,40 @@ def _offer(group: Group, nodes: tuple[int, ...], facts: Facts) -> _Offer:
         return settled(host, Reason.DEMOTED, Reason.DEMOTED)
     spots = [(candidates[i].device, candidates[i].implementation) for i in able]
     timed = None if facts.timed is None else facts.timed(group, spots)
+    unmeasured: dict[int, Estimate] = {}
     for i in able:
         c = candidates[i]
         if timed is None:
-            estimate = _predicted(group, c, facts)
+            estimate = predicted(group, c, facts)
         else:
             estimate = timed[c.device, c.implementation]
-        reason = Reason.UNCALIBRATED if estimate is None else None
-        candidates[i] = Candidate(c.device, c.implementation, estimate, reason, c.detail)
-    # Without NumPy's own time nothing shows that another is faster. What it would wait for is known
-    # all the same: what lies on a device and takes longer to bring here than all of it takes there
-    # stays, so NumPy is weighed as free but for its copies.
-    if host is not None and candidates[host].estimate is None:
-        elsewhere = [i for i in able if candidates[i].device != HOST_DEVICE]
-        if all(candidates[i].estimate is None for i in elsewhere):
-            return settled(host, Reason.UNCALIBRATED, Reason.UNCALIBRATED)
-        return _Offer(candidates, threshold, None, Reason.ALREADY_RESIDENT, host)
-    if all(candidates[i].estimate is None for i in able):
-        return settled(able[0], Reason.POLICY, Reason.UNCALIBRATED)
+        reason, detail = Reason.UNCALIBRATED if estimate is None else None, c.detail
+        # Generated code of the host is no rival of NumPy by a guess.
+        rival = c.device != HOST_DEVICE or i == host
+        if rival and (estimate is None or not relied_on(c, estimate)):
+            guess = estimate or guessed(group, c, facts)
+            detail = f"{guess.source}: {guess.low:.3g} to {guess.high:.3g} s"
+            unmeasured[i], reason = guess, Reason.UNCALIBRATED
+            # NumPy runs what nobody knows better: what that takes is no prediction
+            estimate = None if i == host else guess
+        candidates[i] = Candidate(c.device, c.implementation, estimate, reason, detail)
+    for i, guess in doubted_products(group, candidates, able, unmeasured).items():
+        unmeasured[i] = guess
+        candidates[i] = replace(candidates[i], estimate=guess, reason=Reason.UNCALIBRATED)
+    if all(candidates[i].device == HOST_DEVICE for i in able) and host in unmeasured:
+        return settled(host, Reason.UNCALIBRATED, Reason.UNCALIBRATED)
+    blind = all([i in unmeasured or candidates[i].estimate is None for i in able])
+    if host is None and blind:
+        best = min(able, key=lambda i: unmeasured[i].seconds)
+        return settled(best, Reason.POLICY, Reason.UNCALIBRATED)
     modelled = not all([c.estimate is None or c.estimate.runs for c in candidates])
-    return _Offer(candidates, threshold, None, Reason.CHEAPEST, None, modelled)
+    own_guess = host if host in unmeasured else None
+    reason = Reason.CHEAPEST if own_guess is None else Reason.ALREADY_RESIDENT
+    return _Offer(candidates, threshold, None, reason, unmeasured, own_guess, blind, modelled)
 
 
-def _predicted(group: Group, candidate: Candidate, facts: Facts) -> Estimate | None:
-    """Return what a candidate takes as its profile predicts and earlier runs correct it."""
-    place = candidate.device, candidate.implementation
-    found = facts.estimate(group, *place)
-    return found if found is None or facts.learned is None else facts.learned(found, group, *place)
+# What decides between memories where nothing was measured: less than any copy takes.
+_NO_SECONDS = 1e-9
 
 
 def _candidates(group: Group, own: str, facts: Facts) -> list[Candidate]:
@@ -316,8 +345,10 @@ def _place(
                         costs[space] = 0.0
                 elif (own := offer.seconds(position)) is not None:
                     own += facts.steps.get(c.device, facts.step_seconds)
-                    if own < costs.get(space, math.inf):
-                        costs[space], picks[space] = own, position
+                    costs[space] = min(own, costs.get(space, math.inf))
+                    first = picks.get(space)
+                    if first is None or offer.ranked(position) < offer.ranked(first):
+                        picks[space] = position
         used.update(costs)
         seconds.append(costs)
         best.append(picks)
@@ -364,14 +395,17 @@ def _place(
             offer.picked = picks[space]
             took = [one for at in range(len(offer.candidates)) if (one := offer.seconds(at))]
             own = offer.seconds(offer.picked) or 0.0
-            chosen = offer.candidates[offer.picked].estimate
-            if offer.picked == offer.free:
+            c = offer.candidates[offer.picked]
+            chosen = c.estimate
+            if offer.picked == offer.host:
                 offer.reason = Reason.UNCALIBRATED
-                c = offer.candidates[offer.picked]
                 offer.candidates[offer.picked] = Candidate(c.device, c.implementation, None)
+            elif offer.picked in offer.unmeasured:
+                chosen = offer.unmeasured[offer.picked]
+                offer.candidates[offer.picked] = Candidate(c.device, c.implementation, chosen)
             if space != other:
                 offer.reason = Reason.OUT_OF_MEMORY
-            elif chosen is not None and own > min(took, default=0.0):
+            elif chosen is not None and own > min(took, default=math.inf):
                 offer.reason = Reason.ALREADY_RESIDENT
             elif chosen is not None and _was_contended(offer, chosen, facts):
                 offer.reason = Reason.CONTENDED

@@ -55,13 +55,14 @@ from alight._src.plan.loop_overhead import (
 )
 from alight._src.plan.occupancy import lone_seconds
 from alight._src.plan.passes import Pass, alone, node_class, passes
-from alight._src.plan.plan import Estimate
+from alight._src.plan.plan import Estimate, Source
+from alight._src.plan.prior import prior
 from alight._src.plan.products import generated_terms, product_terms
 from alight._src.plan.profile import Profile, Rates
 from alight._src.plan.profile_version import SCHEMA
 from alight._src.plan.rate_lookup import BODY_SPREAD, BY_ADDITION, Computed, computed
 from alight._src.plan.thread_scaling import met, shared_seconds
-from alight._src.plan.workload import is_contraction, one_by_one
+from alight._src.plan.workload import one_by_one
 from alight.device import HOST_DEVICE
 
 if TYPE_CHECKING:
@@ -238,8 +239,10 @@ def estimate(
     )
     if named and not _measured_classes(rates, group):
         return None  # functions by name have no elementwise curve to borrow from
-    if implementation == "generated" and _unrivalled(group, device, profile):
-        return None
+    if "other" not in rates.classes and any(
+        [node_class(group.graph, node) == "other" for node in group.graph.nodes]
+    ):
+        return prior(group, device, implementation, profile)  # no curve is of any use for it
     own = implementation == "generated" and profile.origin != "recorded"
     group = group.form.copied or group
     terms, doubt = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}, 0.0
@@ -256,20 +259,11 @@ def estimate(
     # of what was borrowed from another class or dtype, tries of what was measured say too little
     if spread is not None and doubt <= math.hypot(max(spread, rates.spread), BODY_SPREAD) * whole:
         doubt = spread * whole
-    return _interval(terms, doubt)
-
-
-def _unrivalled(group: Group, device: Device | str, profile: Profile) -> bool:
-    """Tell whether a group is a product of matrices that the device's library has, in a time that
-    nobody knows. What generated code takes for it decides nothing then: it wins where sides are
-    short, and loses by a factor of ten where none is (H200, 1024³ float32: 1110 µs, cuBLAS 87)."""
-    if group.kind is not GroupKind.LIBRARY or group.graph.nodes[0].layout.size == 1:
-        return False
-    if isinstance(device, str) or "library" not in device.support.implementations:
-        return False
-    return is_contraction(group.graph.nodes[0]) and (
-        estimate(group, device, "library", profile) is None
-    )
+    # generated code is of few kinds, all of which streams tell
+    kinds = {node_class(group.graph, node) for node in group.graph.nodes}
+    sure = implementation == "generated" or kinds <= rates.classes
+    source = Source.MEASURED if sure else Source.BORROWED
+    return _interval(terms, doubt, source)
 
 
 def _tried(rates: Rates, graph: Graph) -> float | None:
@@ -391,11 +385,11 @@ def _measured_classes(rates: Rates, group: Group) -> bool:
     )
 
 
-def _interval(terms: Mapping[str, float], doubt: float) -> Estimate:
+def _interval(terms: Mapping[str, float], doubt: float, source: Source) -> Estimate:
     seconds = sum(terms.values())
     # Errors of one profile go together, so spreads are averaged by time and not by their squares.
     factor = math.exp(_TEN_PERCENT * doubt / seconds) if seconds else 1.0
-    return Estimate(seconds, seconds / factor, seconds * factor, dict(terms))
+    return Estimate(seconds, seconds / factor, seconds * factor, dict(terms), source=source)
 
 
 def copy_seconds(profile: Profile | None, nbytes: int, direction: str) -> float | None:

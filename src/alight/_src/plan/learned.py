@@ -152,7 +152,8 @@ class Learned:
         spread = 2.0 ** math.sqrt((1.0 - share) * width**2 + share * doubt**2)
         now = seconds * times
         terms = {name: term * times for name, term in found.terms.items()}
-        return Estimate(now, now / spread, now * spread, terms, cell, seconds, round(runs))
+        found = replace(found, terms=terms, cell=cell, model_seconds=seconds, runs=round(runs))
+        return replace(found, seconds=now, low=now / spread, high=now * spread)
 
     def differs(self, before: Learned, times: float) -> bool:
         """Tell whether any factor is so many times another than it was before."""

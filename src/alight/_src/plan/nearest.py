@@ -45,7 +45,7 @@ _NEAREST: Mapping[str, tuple[str, ...]] = {
     "gather": ("move", "elementwise"),
     "sort": (),
     "fft": (),
-    "other": ("scan", "reduce_inner", "elementwise"),
+    "other": (),
     "matmul": (),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,21 @@ if TYPE_CHECKING:
 Spot = tuple[str, str]  # device, implementation
 
 
+class Source(enum.StrEnum):
+    """Where an estimate comes from: curves that were measured of its class of work, or of another
+    one; other rates that were measured on the same device; a table of what such devices can do."""
+
+    MEASURED = "measured"
+    BORROWED = "borrowed"
+    PRIOR = "prior"
+    VENDOR = "vendor table"
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Predicted seconds with an 80 % interval and what they are made of. ``cell`` names the work
-    that what real runs took is kept of (`plan.learned`), ``model_seconds`` are what the profile
-    alone predicts, and ``runs`` those that corrected it."""
+    """Predicted seconds with an 80 % interval, what they are made of, and where they come from.
+    ``cell`` names the work that what real runs took is kept of (`plan.learned`), ``model_seconds``
+    are what the profile alone predicts, and ``runs`` those that corrected it."""
 
     seconds: float
     low: float
@@ -28,6 +39,7 @@ class Estimate:
     cell: str = ""
     model_seconds: float = 0.0
     runs: int = 0
+    source: Source = Source.MEASURED
 
 
 def gained(own: Estimate, other: Estimate) -> float:
@@ -41,13 +53,18 @@ def gained(own: Estimate, other: Estimate) -> float:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One device × implementation that a group could run on; ``estimate`` is None where it is
-    ruled out or unmeasured, and ``reason`` says why."""
+    ruled out, and ``reason`` says why; of one that is UNCALIBRATED it is a guess."""
 
     device: str
     implementation: str
     estimate: Estimate | None
     reason: Reason | None = None
     detail: str = ""
+
+    @property
+    def known(self) -> Estimate | None:
+        """Return the estimate, unless it is a guess at what was not measured."""
+        return None if self.reason is Reason.UNCALIBRATED else self.estimate
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from alight._src.plan.plan import (
     LaunchStep,
     Plan,
     Refusal,
+    Source,
     ViewStep,
     WriteStep,
 )
@@ -164,7 +165,10 @@ class _Reader:
     def candidate(
         self, device: str, implementation: str, estimate: Any, reason: str | None, detail: str
     ) -> Candidate:
-        found = None if estimate is None else Estimate(*estimate)
+        found = None
+        if estimate is not None:
+            fields = dict(zip(_ESTIMATE, estimate, strict=True))
+            found = Estimate(**{**fields, "source": Source(fields["source"])})
         why = None if reason is None else Reason(reason)
         return Candidate(device, implementation, found, why, detail)
 
@@ -190,7 +194,7 @@ _LAUNCH_NAME, _VIEW_NAME, _WRITE_NAME = "launch", "view", "write"
 _LAUNCH = ("device", "implementation", "inputs", "outputs", "nodes", "over", "passes")
 _VIEW = ("source", "target", "offset")
 _WRITE = ("old", "value", "target", "offset", "device", "home")
-_ESTIMATE = ("seconds", "low", "high", "terms", "cell", "model_seconds", "runs")
+_ESTIMATE = ("seconds", "low", "high", "terms", "cell", "model_seconds", "runs", "source")
 _REFUSAL = (*("operation", "parts", "nodes", "device", "seconds", "parts_seconds", "reason"),)
 _DECISION = (
     *("operation", "kind", "group", "dtypes", "shapes", "elements", "flops", "bytes", "batch"),

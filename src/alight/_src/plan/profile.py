@@ -104,6 +104,7 @@ class Rates:
     )
     nearest: NearestWork = field(init=False, repr=False, compare=False)
     some: Once[str, Curve | None] = field(init=False, repr=False, compare=False)
+    classes: frozenset[str] = field(init=False, repr=False, compare=False)
     floors: Once[str, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +119,10 @@ class Rates:
         def floor(kind: str) -> float:
             return floor_of(self.curves, kind) or self.launch.value
 
+        kinds = {name.partition("/")[0] for name in self.curves}
+        if self.surfaces:
+            kinds.add("matmul")
+        object.__setattr__(self, "classes", frozenset(kinds))
         object.__setattr__(self, "curve_of", Once(curve_of))
         object.__setattr__(self, "nearest", NearestWork(self.work))
         object.__setattr__(self, "some", Once(some))

@@ -1,8 +1,8 @@
 """NumPy's functions called at once where their arguments lie: those whose results have a size that
 only the values tell, or that raise for some values, and those that write into an argument.
 
-A device that has the op in its library does the call when it is forced, or when it alone holds what
-the call reads. Whatever it does not do as NumPy does, NumPy does on the host.
+A device that has the op in its library does the call when it is forced, or when it alone holds most
+of what the call reads. Whatever it does not do as NumPy does, NumPy does on the host.
 """
 
 from __future__ import annotations
@@ -110,12 +110,18 @@ def _place(arrays: Sequence[ArrayBase]) -> Device | None:
     if force is not None:
         return None
     spaces: set[str] = set()
+    there = here = 0
     for array in arrays:
         data = array.storage.value.data
-        if data is None or data.array is not None or not data.remote:
+        if data is None:
             return None
-        spaces.update(data.remote)
-    return device(spaces.pop()) if len(spaces) == 1 else None
+        if data.array is None and data.remote:
+            spaces.update(data.remote)
+            there += data.nbytes
+        elif not data.remote:
+            here += data.nbytes
+    # fewer bytes go up than would come down: a small right side must not bring the matrix
+    return device(spaces.pop()) if len(spaces) == 1 and here < there else None
 
 
 def _run(

@@ -299,8 +299,12 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
             stored_plans.keep(graph, facts, plan)
     if not planner_facts.asides:
         if settings.calibrate == "auto":
-            launches = [step.decision for step in plan.steps if isinstance(step, LaunchStep)]
-            recalibrate.note_close(launches)
+            launches = [step for step in plan.steps if isinstance(step, LaunchStep)]
+            recalibrate.note_close([step.decision for step in launches])
+            if not registry.only_host():
+                from alight._src.adapt import synthetic_trials  # late: few have a device
+
+                synthetic_trials.note_unmeasured(launches)
         if unopened := lazy_devices.waiting(here):
             lacks = lazy_devices.unopened_devices(plan, graph, facts, unopened)
             plan = plan if lacks is None else replace(plan, unopened_devices=lacks)
@@ -322,6 +326,8 @@ def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
 
     here = _policy()
     devices = registry.devices_allowed(here)
+    if not registry.only_host():
+        devices += registry.devices_holding(here, {space for leaf in leaves for space in leaf[1]})
     if not planner_facts.asides:
         recalibrate.measure_later(devices)
     timed: Any = None
