@@ -12,8 +12,8 @@
    ``FIRST``: runs of a site before it counts as one that comes again. ``REHEARSED`` and ``JUDGED``: requests of which the quickest is
    compared, before kernels run and with them. ``MOST_COLD``: requests that wait for kernels. ``UNSEEN``: passes of an open site that no request has shown. */
 enum { COUNTED = 8192, SITES = 4096, FIRST = 3, REHEARSED = 4, JUDGED = 12, MOST_COLD = 64, UNSEEN = 64, MOST_OPS = 256 };
-/* What NumPy has to take at a function's sites: as long as its plan and kernels take (first_plan: 0.03 to 0.1 s). */
-static const double PRICE_SECONDS = 0.05;
+/* What NumPy has to take at a function's sites: as long as its plan and kernels take at most (first_plan: 0.03 to 0.1 s). */
+static const double PRICE_SECONDS = 0.1;
 /* What an open site may lose while its kernels are not there; then it is NumPy's until it has taken twice the price
    more, and so on, and at last for good. */
 static const double LOSS_SECONDS = 0.005;
