@@ -11,11 +11,11 @@ import pytest
 
 import alight
 from alight._core import floor
-from alight._src.run import judged_sites
+from alight._src.run import evaluate, judged_sites
 
 FLOOR = 1_000_000
 N = 50_000  # NumPy takes some 0.3 ms for a power of them
-MOST = 3_000  # calls, of which 0.05 s of NumPy's time are a few hundred
+MOST = 3_000  # calls, of which 0.1 s of NumPy's time are a few hundred
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +118,16 @@ def test_a_site_that_won_goes_lower(monkeypatch: pytest.MonkeyPatch) -> None:
     made = power(alight.asarray(np.ones(9_000)))
     assert floor.count == recorded + 2
     np.testing.assert_array_equal(np.asarray(made), np.ones(9_000))
+
+
+def test_a_request_on_trial_raises_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = array()
+    until(lambda: power(x), opened)
+    made = power(x)
+
+    def fails(key: Any, values: list[Any]) -> None:
+        made.storage.value.error = ZeroDivisionError("on trial")
+
+    monkeypatch.setattr(evaluate, "_run", fails)
+    with pytest.raises(ZeroDivisionError, match="on trial"):
+        evaluate.evaluate((made.storage.value,))

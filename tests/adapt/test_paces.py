@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import alight
-from alight._core import floor
+from alight._core import floor, hooks
 from alight._src.adapt.record_floor import PACES, ROW_PACES
 
 FLOOR = 1_000
@@ -149,3 +149,12 @@ def test_the_core_takes_any_table() -> None:
         floor.paces = known
     with pytest.raises(TypeError):
         floor.paced("sum", x, 0)  # type: ignore[call-arg]
+
+
+def test_sums_of_stacks_of_squares_ask_no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = (alight.asarray(np.ones((4, 15, 15))) for _ in range(2))
+    one + other  # as programs go on
+    asked: list[Any] = []
+    monkeypatch.setattr(hooks, "binary", lambda *given: asked.append(given) or NotImplemented)
+    made = one + other
+    assert not asked and made.shape == (4, 15, 15)

@@ -347,9 +347,10 @@ class Floor:
         """Return the seconds that NumPy took at the sites of a request's values, of which the first
         so many are inputs; 0.0 where no site of theirs is to be judged."""
 
-    def took(self, seconds: float, cold: bool, kernel_seconds: float, /) -> bool:
-        """Note what that request took, whether NumPy stood in for its kernels, and what those are
-        predicted to take; tell whether its sites have lost with kernels that have run."""
+    def took(self, seconds: float, steps: float, least: float, cold: bool, /) -> bool:
+        """Note what that request took and its steps did, what kernels are predicted to take at
+        least, and whether NumPy stood in for them; tell whether its sites have lost with kernels
+        that have run."""
 
     def shut(self, kept: bool, /) -> None:
         """Leave the sites that have lost to NumPy; ``kept``: go on with them."""

@@ -189,7 +189,7 @@ typedef struct {
     npy_intp elements;
 } SiteWork;
 npy_intp site_floor(npy_intp least);
-SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least);
+SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least, bool product);
 void end_work(SiteWork work);
 PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *floor_took(Floor *self, PyObject *const *args, Py_ssize_t nargs);
@@ -256,7 +256,8 @@ bool called_by_user(void);
 bool may_do_below(Py_ssize_t least);
 PyObject *operand(PyObject *item, npy_intp least);
 PyObject *operand_as_made(PyObject *item, npy_intp least);
-bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, bool product);
+typedef enum { BROADCAST, PRODUCT, EITHER } Growth;
+bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, Growth growth);
 bool is_fresh(PyObject *object);
 bool is_native(PyArray_Descr *dtype);
 bool is_several(PyObject *made);

@@ -340,8 +340,8 @@ static PyMethodDef floor_methods[] = {
      "Return the seconds that NumPy took at the sites of a request's values, of which the first so many are inputs; 0.0 "
      "where no site of theirs is to be judged."},
     {"took", (PyCFunction)(void (*)(void))floor_took, METH_FASTCALL,
-     "Note what that request took, whether NumPy stood in for its kernels, and what those are to take; tell whether its "
-     "sites have lost."},
+     "Note what that request took and its steps, what kernels are to take at least, and whether NumPy stood in for "
+     "them; tell whether its sites have lost."},
     {"shut", (PyCFunction)floor_shut, METH_O, "Leave the sites that have lost to NumPy; true: keep them, judged."},
     {"sites", (PyCFunction)floor_sites, METH_NOARGS,
      "Return code, instruction, runs in NumPy, elements of the latest, seconds and state of each site."},

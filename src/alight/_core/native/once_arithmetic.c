@@ -65,9 +65,9 @@ PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_
     npy_intp most = product ? paced_product(left, right, least) : least;
     PyObject *both[2] = {product ? operand(left, most) : operand_as_made(left, most), NULL};
     both[1] = both[0] == NULL ? NULL : product ? operand(right, most) : operand_as_made(right, most);
-    bool small = both[1] != NULL && !outgrow(both, 2, most, product)
+    bool small = both[1] != NULL && !outgrow(both, 2, most, product ? PRODUCT : BROADCAST)
         && (!may_overflow(run, left, right, both) || cannot_overflow(both));
-    SiteWork work = small && !product ? begin_work(both, 2, least) : (SiteWork){0};
+    SiteWork work = small ? begin_work(both, 2, least, product) : (SiteWork){0};
     PyObject *result = small ? taken_over(run(both[0], both[1]), least) : NULL;
     end_work(work);
     Py_XDECREF(both[0]);
@@ -88,7 +88,7 @@ PyObject *once_unary(unaryfunc run, PyObject *array, Py_ssize_t least)
         small = zero != NULL && cannot_overflow(both); /* as what is taken from nothing, or as it is */
         Py_XDECREF(zero);
     }
-    SiteWork work = small ? begin_work(&one, 1, least) : (SiteWork){0};
+    SiteWork work = small ? begin_work(&one, 1, least, false) : (SiteWork){0};
     PyObject *result = small ? taken_over(run(one), least) : NULL;
     end_work(work);
     Py_XDECREF(one);
@@ -155,7 +155,7 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     PyObject *item = operand_as_made(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &writing);
     PyObject *both[2] = {target, target};
     bool small = target != NULL && (!may_overflow(run, array, array, both) || stays_in_place(target, item));
-    SiteWork work = small ? begin_work(&target, 1, least) : (SiteWork){0};
+    SiteWork work = small ? begin_work(&target, 1, least, false) : (SiteWork){0};
     PyObject *result = small ? run(target, item) : NULL;
     end_work(work);
     end_writing(&writing);

@@ -26,9 +26,9 @@ static bool product_outgrows(PyObject *one, PyObject *other, npy_intp least)
         && PyArray_SIZE(b) / summed >= (least + PyArray_SIZE(a) / summed - 1) / (PyArray_SIZE(a) / summed);
 }
 
-/* Tell whether operands that are small themselves make a large result, broadcast against each other or as a product
-   of matrices, ``product`` as such alone: ours sees what becomes of it. */
-bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, bool product)
+/* Tell whether operands that are small themselves make a large result, broadcast against each other, as a product of
+   matrices, or either way: ours sees what becomes of it. */
+bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, Growth growth)
 {
     npy_intp most = 1, elements = 1;
     int axes = 0, arrays = 0;
@@ -47,10 +47,10 @@ bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, bool prod
     if (arrays < 2 || most < least) {
         return false;
     }
-    if (count == 2 && product_outgrows(items[0], items[1], least)) {
+    if (growth != BROADCAST && count == 2 && product_outgrows(items[0], items[1], least)) {
         return true;
     }
-    if (product) {
+    if (growth == PRODUCT) {
         return false;
     }
     for (int k = 1; k <= axes; k++) {
@@ -93,10 +93,10 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
     while (count < nargs && (plain[count] = operand(args[count], most)) != NULL) {
         count++;
     }
-    bool small = count == nargs && !outgrow(plain, count, most, product);
+    bool small = count == nargs && !outgrow(plain, count, most, product ? PRODUCT : BROADCAST);
     Writing writing = {NULL, NULL, 0, NULL};
     PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, least, &writing) : NULL, *result = NULL;
-    SiteWork work = small && !product ? begin_work(plain, count, least) : (SiteWork){0};
+    SiteWork work = small ? begin_work(plain, count, least, product) : (SiteWork){0};
     if (target != NULL) {
         plain[count++] = target;
         result = PyObject_Vectorcall(function, plain, nargs, names);
@@ -267,9 +267,9 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace,
             break;
         }
     }
-    bool small = done == count && !outgrow(plain, nargs < operands ? nargs : operands, most, false);
+    bool small = done == count && !outgrow(plain, nargs < operands ? nargs : operands, most, EITHER);
     bool product = operands == 2 && pace != Py_None;
-    SiteWork work = small && !product ? begin_work(plain, done, least) : (SiteWork){0};
+    SiteWork work = small ? begin_work(plain, done, least, product) : (SiteWork){0};
     PyObject *made = small ? PyObject_Vectorcall(function, plain, nargs, kwnames) : NULL;
     end_work(work);
     leave_to_ours(made);

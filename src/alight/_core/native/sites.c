@@ -9,14 +9,14 @@
 #include <math.h>
 
 /* ``COUNTED``: fewer elements than this take NumPy 2 to 5 us, which a cached plan and its kernel's call take as well.
-   ``FIRST``: runs of a site before it counts as one that comes again. ``JUDGED``: requests of which the quickest is
-   compared. ``UNSEEN``: passes of an open site that no request has shown. */
-enum { COUNTED = 8192, SITES = 4096, FIRST = 3, JUDGED = 12, UNSEEN = 64, MOST_OPS = 256 };
-/* What NumPy has to take at a function's sites: as long as its plan and kernels take (first_plan: 0.03 to 0.1 s). */
-static const double PRICE_SECONDS = 0.05;
+   ``FIRST``: runs of a site before it counts as one that comes again. ``REHEARSED`` and ``JUDGED``: requests of which the quickest is
+   compared, before kernels run and with them. ``MOST_COLD``: requests that wait for kernels. ``UNSEEN``: passes of an open site that no request has shown. */
+enum { COUNTED = 8192, SITES = 4096, FIRST = 3, REHEARSED = 4, JUDGED = 12, MOST_COLD = 64, UNSEEN = 64, MOST_OPS = 256 };
+/* What NumPy has to take at a function's sites: as long as its plan and kernels take at most (first_plan: 0.03 to 0.1 s). */
+static const double PRICE_SECONDS = 0.1;
 /* What an open site may lose while its kernels are not there; then it is NumPy's until it has taken twice the price
    more, and so on, and at last for good. */
-static const double LOSS_SECONDS = 0.02;
+static const double LOSS_SECONDS = 0.005;
 enum { TRIES = 6 };
 /* A request takes 20 to 100 us beyond its kernels (EPYC): ops that take NumPy less than this are not opened. */
 static const double LEAST_SECONDS = 2e-5;
@@ -119,7 +119,8 @@ npy_intp site_floor(npy_intp least)
     return floors->passed = site->least;
 }
 
-SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least)
+/* Begin to time what NumPy does with some operands. ``product``: its site is timed, and never opened. */
+SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least, bool product)
 {
     SiteWork work = {NULL, 0.0, 0};
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -130,24 +131,39 @@ SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least)
     }
     if (work.elements >= COUNTED && may_lower(least)) {
         work.site = site_here(true);
+        if (product && work.site != NULL && work.site->state == CLOSED) {
+            work.site->state = SHUT;
+        }
         work.began = now_seconds();
     }
     return work;
 }
 
-static void open_site(Site *site)
+static bool may_open(Site *site)
+{
+    return site->state == CLOSED && site->runs >= FIRST && site->per_element * (double)site->elements >= LEAST_SECONDS;
+}
+
+/* Open the sites of a function that may be, all at once: each set of them takes a plan of its own. */
+static void open_sites(Site *whole)
 {
     if (floors->kept > 0) {
         meet_large(); /* what plans is loaded first */
         return;
     }
-    site->state = OPEN;
-    site->least = site->elements;
-    site->judged = site->unseen = site->cold = 0;
-    site->ratio = site->beyond = INFINITY;
-    site->loss = 0.0;
-    taking++;
-    floors->judging++;
+    for (size_t i = 0; i < SITES; i++) {
+        Site *site = &sites[i];
+        if (site->code != whole->code || site->instruction == WHOLE || !may_open(site) || whole->seconds < site->price) {
+            continue;
+        }
+        site->state = OPEN;
+        site->least = site->elements;
+        site->judged = site->unseen = site->cold = 0;
+        site->ratio = site->beyond = INFINITY;
+        site->loss = 0.0;
+        taking++;
+        floors->judging++;
+    }
 }
 
 void end_work(SiteWork work)
@@ -157,7 +173,11 @@ void end_work(SiteWork work)
         return;
     }
     double seconds = now_seconds() - work.began, each = seconds / (double)work.elements;
-    site->per_element = site->elements == work.elements && site->per_element > 0.0 && site->per_element < each ? site->per_element : each;
+    if (site->elements != work.elements || site->per_element == 0.0) {
+        site->per_element = each;
+    } else { /* what disturbs one run counts as twice as long at most */
+        site->per_element += 0.2 * (fmin(each, 2.0 * site->per_element) - site->per_element);
+    }
     site->elements = work.elements;
     site->seconds += seconds;
     if (++site->runs < FIRST) {
@@ -168,8 +188,8 @@ void end_work(SiteWork work)
         return;
     }
     whole->seconds += seconds;
-    if (whole->seconds >= site->price && site->state == CLOSED && site->per_element * (double)site->elements >= LEAST_SECONDS) {
-        open_site(site);
+    if (whole->seconds >= site->price && may_open(site)) {
+        open_sites(whole);
     }
 }
 
@@ -218,7 +238,7 @@ PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
             site->request = request_number;
             site->unseen = 0;
             judged = judged || site->state == OPEN;
-            rehearses = rehearses || (site->state == OPEN && site->cold < JUDGED);
+            rehearses = rehearses || (site->state == OPEN && site->cold < REHEARSED);
             in_request[in_request_count++] = site;
             seconds += site->per_element * (double)elements;
         }
@@ -229,16 +249,21 @@ PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
     return PyFloat_FromDouble(judged ? fmax(seconds, 1e-9) : 0.0);
 }
 
-/* Note what the request took that was asked about last; ``cold``: NumPy stood in for its kernels, which are predicted
-   to take ``kernel_seconds``. True where its sites have lost, and kernels of theirs have run. */
+/* Note what the request took that was asked about last, and how much of it its steps did; ``cold``: NumPy stood in for
+   its kernels, and those are predicted to take ``least`` seconds. True where its sites have lost, and kernels of theirs
+   have run. */
 PyObject *floor_took(Floor *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    double taken = nargs == 3 ? PyFloat_AsDouble(args[0]) : -1.0, kernel_seconds = nargs == 3 && !PyErr_Occurred() ? PyFloat_AsDouble(args[2]) : -1.0;
-    int cold = nargs == 3 && !PyErr_Occurred() ? PyObject_IsTrue(args[1]) : -1;
-    if (cold < 0) {
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "took() takes seconds, whether NumPy stood in, and what kernels are to take");
+    double given[3];
+    int cold = nargs == 4 ? PyObject_IsTrue(args[3]) : -1;
+    for (int i = 0; i < 3 && cold >= 0 && !PyErr_Occurred(); i++) {
+        given[i] = PyFloat_AsDouble(args[i]);
+    }
+    if (cold < 0 || PyErr_Occurred()) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "took() takes seconds, those of steps, the least of kernels, and whether NumPy stood in");
         return NULL;
     }
+    double taken = given[0], steps = given[1], kernel_seconds = given[2];
     bool lost = false;
     double numpy_seconds = fmax(request_numpy_seconds, 1e-9), ratio = taken / numpy_seconds;
     for (Py_ssize_t i = 0; i < in_request_count; i++) {
@@ -248,12 +273,12 @@ PyObject *floor_took(Floor *self, PyObject *const *args, Py_ssize_t nargs)
         }
         if (cold) {
             site->loss += fmin(taken - request_numpy_seconds, request_numpy_seconds); /* more is of a first time */
-            site->beyond = ratio - 1.0 < site->beyond ? ratio - 1.0 : site->beyond;
+            site->beyond = fmin(site->beyond, (taken - steps) / numpy_seconds);
             site->cold++;
         }
-        if (cold && site->cold >= JUDGED && site->beyond + kernel_seconds / numpy_seconds > 1.0) {
+        if (cold && site->cold >= REHEARSED && site->beyond + kernel_seconds / numpy_seconds > 1.0) {
             leave(site, SHUT);
-        } else if (cold && site->loss > LOSS_SECONDS) {
+        } else if (cold && site->cold > REHEARSED && (site->loss > LOSS_SECONDS || site->cold > MOST_COLD)) {
             Site *whole = site_at(site->code, WHOLE, false);
             site->tries++;
             site->price = (whole == NULL ? 0.0 : whole->seconds) + PRICE_SECONDS * (double)(1 << site->tries);

@@ -17,6 +17,7 @@ from alight._src.jit.scalar import Scalar
 from alight._src.record.pending import manners
 from alight._src.record.reported_class import asks_what_it_means, class_told
 from alight._src.run import evaluate
+from alight._src.run.watching import Watcher
 
 __all__ = ["as_jitted", "running"]
 
@@ -46,7 +47,7 @@ def _appears(own: type, code: CodeType) -> type:
 
 
 @contextmanager
-def as_jitted(function: Any, watcher: evaluate.Watcher) -> Iterator[Callable[..., Any]]:
+def as_jitted(function: Any, watcher: Watcher) -> Iterator[Callable[..., Any]]:
     """Give what runs in a function's place inside `jit`, on Arrays; ``watcher`` is told what it
     asks for."""
     _show_ndarrays()

@@ -260,6 +260,11 @@ class Log:
         """Return how many decisions ran, those that were dropped among them."""
         return self._decisions
 
+    @property
+    def seconds(self) -> float:
+        """Return the measured seconds of all that ran."""
+        return self._seconds
+
     def rows(self) -> tuple[_Row, ...]:
         """Return the fields of the `Record`s that are kept."""
         for collect in tuple(self.collectors):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import os
-import threading
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alight._core import (
     POLICY,
@@ -34,6 +34,7 @@ from alight._src.fp_warnings.emit import note
 from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.run import residency
+from alight._src.run.watching import watch as watch
 from alight.backends import registry
 from alight.errors import UnsupportedOnDevice
 
@@ -78,39 +79,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class Watcher(Protocol):
-    """Who follows what this thread asks for while a function is traced. ``touched``: another call
-    may give what its arguments do not tell by their layouts; ``away``: these lie on a device."""
-
-    touched: bool
-    away: bool
-
-    def read(self, value: Value) -> None:
-        """Note that a concrete value's elements were read."""
-
-    def plans(self, what: Key, ops: int, plan: Callable[[], Plan]) -> None:
-        """Note that a request of so many ops is about to be planned."""
-
-    def ran(self, leaves: Sequence[Value], plan: Plan) -> None:
-        """Note that a request is about to run a plan on these leaves."""
-
-    def recorded(self) -> None:
-        """Note that some ops more were recorded."""
-
-    def settle_given_up(self) -> None:
-        """Put what was written into the caller's memory, if the function was given up."""
-
-    def order(self, values: Sequence[Value]) -> WriteOrder | None:
-        """Return in which order a request for these values may write into leased memory."""
-
-
-class _Watch(threading.local):
-    by: Watcher | None = None
-
-
-watch = _Watch()
-
-
 def _policy() -> Policy:
     """Return the policy in force: within a block the core has it at hand."""
     return POLICY.get() or current_policy()
@@ -120,6 +88,9 @@ def only_on_host(value: Value) -> None:
     """Make a concrete value's host copy the only one: it is about to be written."""
     if value.data is not None:
         residency.only_on_host(value.data)
+
+
+_JUDGED = "alight._src.run.judged_sites"
 
 
 def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None = None) -> None:
@@ -135,13 +106,12 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
         asked = [value for value in asked if value.op is not None]
         began = perf_counter() if floor.judging else 0.0
         found = request(asked, read, _policy().stamp, passing)
-        if found is not None and began:
-            from alight._src.run.judged_sites import run_judged
-
-            key, values = found
-            run_judged(values, key.count, began, partial(_run, *found), partial(_plans.get, key))
-        elif found is not None:
-            _run(*found)
+        if found is not None:
+            if began:
+                bring(_JUDGED)
+                sys.modules[_JUDGED].run_judged(*found, began, _run, _plans.get)
+            else:
+                _run(*found)
             for root in asked:
                 error = root.error
                 if root.op is not None and isinstance(error, BaseException):

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from alight._core import Value, floor
+from alight._core import Key, Value, floor
 from alight._src.config.loading import current_policy
+from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run.prepared_step import stood_in
 
@@ -24,25 +25,25 @@ __all__ = ["run_judged"]
 
 
 def run_judged(
+    key: Key,
     values: list[Value],
-    inputs: int,
     began: float,
-    run: Callable[[], None],
-    plan: Callable[[], Plan | None],
+    run: Callable[[Key, list[Value]], None],
+    plan_of: Callable[[Key], Plan | None],
 ) -> None:
-    """Run a request that began to be looked for at ``began``, of which so many values are inputs,
-    and judge the sites that are on trial."""
-    if not floor.expected(values, inputs):
-        run()
+    """Run a request that began to be looked for at ``began``, and judge the sites on trial."""
+    if not floor.expected(values, key.count):
+        run(key, values)
         return
-    before = stood_in.times
+    before, counted = stood_in.times, LOG.seconds
     stood_in.rehearses = floor.rehearses
     try:
-        run()
+        run(key, values)
     finally:
         stood_in.rehearses = False
-    took, found = _seconds_since(began), plan()
-    if floor.took(took, stood_in.times != before, 0.0 if found is None else _kernel_seconds(found)):
+    took, found = _seconds_since(began), plan_of(key)
+    least = 0.0 if found is None else _least_seconds(found)
+    if floor.took(took, LOG.seconds - counted, least, stood_in.times != before):
         floor.shut(found is None or (current_policy().reproducible and _changes_bits(found)))
 
 
@@ -50,8 +51,8 @@ def _seconds_since(began: float) -> float:
     return perf_counter() - began
 
 
-def _kernel_seconds(plan: Plan) -> float:
-    """Return what a plan's generated kernels are predicted to take."""
+def _least_seconds(plan: Plan) -> float:
+    """Return what a plan's steps take at least, as predicted."""
     seconds = 0.0
     for step in plan.steps:
         if isinstance(step, LaunchStep):
@@ -61,7 +62,7 @@ def _kernel_seconds(plan: Plan) -> float:
                     step.implementation,
                 )
                 if chosen and candidate.estimate is not None:
-                    seconds += candidate.estimate.seconds
+                    seconds += candidate.estimate.low
     return seconds
 
 
