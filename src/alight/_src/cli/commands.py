@@ -310,7 +310,7 @@ def _progress(share: float, what: str) -> None:
 @click.option("--html", type=click.Path(dir_okay=False, writable=True), help="Write a page.")
 @click.option("--all", "each", is_flag=True, help="Every line of each table: the decision log.")
 def report(file: str, as_json: bool, html: str | None, each: bool) -> None:
-    """Print a saved report: who called what, how often, what was predicted and what it took."""
+    """Print a saved report: who called what, predictions and seconds."""
     loaded = Report.load(file)
     if html is not None:
         write(html, loaded.to_html())
