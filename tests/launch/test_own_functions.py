@@ -424,3 +424,36 @@ def test_reductions_in_a_jitted_body_wait_as_they_do_elsewhere(tmp_path: Path) -
     write(tmp_path, text)
     done = command(tmp_path, "run", "script.py", ALIGHT_FLOOR_ALL="0", ALIGHT_FORCE="cpu:generated")
     assert done.stdout == "[1]\n", done.stderr
+
+
+# An op on 10⁶ elements counts as half a millisecond, whatever it takes.
+IN_TURN = """
+    import numpy as np
+    def first(x):
+        return x * 2.0 + 1.0
+    def second(x):
+        return x * 3.0 - 1.0
+    def third(x):
+        return x * 4.0 - 2.0
+    def is_taken(function):
+        found = [c for c in function.__code__.co_consts if type(c).__name__ == "Gate"]
+        return found[0].answers is not None
+    x = np.ones(1_000_000)
+    for _ in range(500):
+        second(x)
+    told = [is_taken(second)]
+    for _ in range(1400):
+        first(x[:1000])
+    for _ in range(1400):
+        first(x)
+    told.append(is_taken(first))
+    for _ in range(200):
+        second(x); third(x)
+    print(*told, is_taken(second), is_taken(third))
+"""
+
+
+def test_the_first_function_has_to_be_worth_what_loading_takes(tmp_path: Path) -> None:
+    write(tmp_path, IN_TURN)
+    done = command(tmp_path, "run", "script.py")
+    assert done.stdout.strip() == "False True True True", done.stderr

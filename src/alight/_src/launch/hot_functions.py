@@ -10,9 +10,11 @@ from alight._src.config.loading import config
 
 __all__ = ["takes_functions"]
 
-# What it takes to load `jit` and all that plans: 0.1 s of processor time (EPYC at rest). A function
-# whose calls have taken NumPy as long, by prediction, may well take it as long again.
-_LOADING_SECONDS = 0.1
+# What NumPy is predicted to have taken for the calls of a function before it is taken. The first of a
+# process has `jit` and all that plans loaded, 0.1 to 0.2 s of processor time (EPYC at rest): a
+# program that ends right then is to lose no more than a sixth of its time. For those that follow a
+# proof, a plan and a race are to pay, some ms.
+_FIRST_SECONDS, _NEXT_SECONDS = 1.0, 0.1
 
 
 @cache
@@ -21,11 +23,13 @@ def takes_functions() -> bool:
     which = config().own_functions
     if which == "off":
         return False
-    take_functions(_take, _LOADING_SECONDS if which == "hot" else 0.0)
+    take_functions(_take, _FIRST_SECONDS if which == "hot" else 0.0)
     return True
 
 
 def _take(*call: Any) -> None:
     from alight._src.jit.own_functions import take  # programs without such functions do without
 
+    if config().own_functions == "hot":
+        take_functions(_take, _NEXT_SECONDS)
     take(*call)
