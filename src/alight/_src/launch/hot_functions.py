@@ -10,8 +10,8 @@ from alight._src.config.loading import config
 
 __all__ = ["takes_functions"]
 
-# What NumPy is predicted to have taken for the calls of a function before it is taken. The first of a
-# process has `jit` and all that plans loaded, 0.1 to 0.2 s of processor time (EPYC at rest): a
+# What NumPy is predicted to have taken for the calls of a function before it is taken. The first of
+# a process has `jit` and all that plans loaded, 0.1 to 0.2 s of processor time (EPYC at rest): a
 # program that ends right then is to lose no more than a sixth of its time. For those that follow a
 # proof, a plan and a race are to pay, some ms.
 _FIRST_SECONDS, _NEXT_SECONDS = 1.0, 0.1
