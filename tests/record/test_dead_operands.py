@@ -91,6 +91,9 @@ class Plans:
     def read(self, value: Any) -> None:
         """Take no note."""
 
+    def plans(self, what: Any, ops: int, plan: Any) -> None:
+        """Have it made at once."""
+
     def ran(self, leaves: Any, plan: Plan) -> None:
         """Keep the plan."""
         self.found.append(plan)
