@@ -36,7 +36,7 @@ from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Device
 from alight.errors import DeviceUnavailable, KernelError, UnsupportedOnDevice
 
-__all__ = ["ArrayProgram", "key_of"]
+__all__ = ["ArrayProgram", "key_of", "lie_on_device"]
 
 # A call in so many is timed, two events around it, which takes as long as the call.
 _SAMPLED = 64
@@ -64,6 +64,12 @@ def key_of(args: tuple[Any, ...]) -> Key | None:
         else:
             return None
     return tuple(key) if first else None
+
+
+def lie_on_device(args: tuple[Any, ...]) -> bool:
+    """Tell whether the memory of an Array among the arguments lies, or lies too, on a device."""
+    datas = [item.storage.value.data for item in args if type(item) is Array]
+    return any([data is not None and bool(data.remote) for data in datas])
 
 
 def _bits(scalar: Any) -> Any:

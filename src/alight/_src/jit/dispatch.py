@@ -44,7 +44,7 @@ from alight._src.fp_warnings.filters import (
     warnings_suppressed,
 )
 from alight._src.jit.argument_leases import Leases
-from alight._src.jit.array_program import key_of
+from alight._src.jit.array_program import key_of, lie_on_device
 from alight._src.jit.call_phases import NUMPYS, OPEN, OURS, RACES, SETTLED, Event, Phase, Way
 from alight._src.jit.call_signature import CallSignature, describe, outline
 from alight._src.jit.function_states import EXACT_KINDS, Learned, States
@@ -275,7 +275,7 @@ class Dispatching(GuardCache):
             return self._body(args, {}, here)
         # what lies on a device that is open takes it part where the policy leaves that open
         alone = len(registry.devices_allowed(here)) == 1 and (
-            registry.only_host() or not registry.leaves_open(here)
+            registry.only_host() or not registry.leaves_open(here) or not lie_on_device(args)
         )
         found = key_of(args)
         key = None if found is None else (found, here.stamp)
