@@ -131,3 +131,36 @@ def test_a_request_on_trial_raises_what_failed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(evaluate, "_run", fails)
     with pytest.raises(ZeroDivisionError, match="on trial"):
         evaluate.evaluate((made.storage.value,))
+
+
+def added(x: Any, out: Any) -> None:
+    alight.add(x, x, out=out)
+
+
+def test_work_that_is_not_at_hand_is_not_timed() -> None:
+    x, out = array(), alight.asarray(np.zeros(N))
+    with alight.policy(floor=0):
+        out += 1.0  # pending, so not to be written at once
+    assert out.storage.value.op is not None
+    added(x, out)
+    assert not states(added.__code__)
+    np.testing.assert_array_equal(np.asarray(out), 2 * np.asarray(x))
+    added(x, out)
+    assert states(added.__code__) == {"numpy"}
+
+
+def divided(x: Any) -> None:
+    x /= 0.0
+
+
+def test_an_error_stays_where_sites_are_about_to_open() -> None:
+    x = alight.asarray(np.ones(5 * N))
+    floor.wait(1e6)
+    try:
+        with np.errstate(divide="raise"):
+            for _ in range(MOST // 2):  # of 0.2 ms
+                x[:] = 1.0
+                with pytest.raises(FloatingPointError, match="divide by zero"):
+                    divided(x)
+    finally:
+        floor.wait(0.0)

@@ -96,6 +96,7 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
     bool small = count == nargs && !outgrow(plain, count, most, product ? PRODUCT : BROADCAST);
     Writing writing = {NULL, NULL, 0, NULL};
     PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, least, &writing) : NULL, *result = NULL;
+    small = small && (out == NULL ? !PyErr_Occurred() : target != NULL);
     SiteWork work = small ? begin_work(plain, count, least, product) : (SiteWork){0};
     if (target != NULL) {
         plain[count++] = target;
@@ -104,7 +105,7 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
         if (result != NULL) {
             Py_SETREF(result, Py_NewRef(out));
         }
-    } else if (small && out == NULL && !PyErr_Occurred()) {
+    } else if (small) {
         result = taken_over(PyObject_Vectorcall(function, plain, nargs, NULL), least);
     }
     end_work(work);

@@ -169,7 +169,7 @@ static void open_sites(Site *whole)
 void end_work(SiteWork work)
 {
     Site *site = work.site;
-    if (site == NULL) {
+    if (site == NULL || PyErr_Occurred()) { /* what failed is not like the work that comes again */
         return;
     }
     double seconds = now_seconds() - work.began, each = seconds / (double)work.elements;
