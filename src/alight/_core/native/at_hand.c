@@ -33,6 +33,17 @@ typedef struct {
 /* Tell whether nobody but its array has what NumPy made. */
 static bool is_alone(PyObject *made) { return Py_REFCNT(made) == 1 && PyArray_ISWRITEABLE((PyArrayObject *)made); }
 
+/* Meet an array of so many elements that is large while all work waits, once; then it is to be looked at anew: the
+   collector may have run, and finalizers of the program's. */
+static bool meets_large(npy_intp size)
+{
+    bool met = floors->kept > 0 && size >= floors->kept && !floors->met;
+    if (met) {
+        meet_large();
+    }
+    return met;
+}
+
 /* Find where the elements of an array of fewer than ``least`` lie, if they are at hand. */
 static bool find_place(Array *array, npy_intp least, bool write, Place *place)
 {
@@ -43,10 +54,10 @@ static bool find_place(Array *array, npy_intp least, bool write, Place *place)
         if (size >= least) {
             return false;
         }
-        place->owner = Py_NewRef(made);
-        if (floors->kept > 0 && size >= floors->kept) {
-            meet_large();
+        if (meets_large(size)) {
+            return find_place(array, least, write, place);
         }
+        place->owner = Py_NewRef(made);
         return true;
     }
     Layout *layout = window_of(array);
@@ -54,9 +65,8 @@ static bool find_place(Array *array, npy_intp least, bool write, Place *place)
     if (layout == NULL || layout->size >= least || !is_value(storage->value)) {
         return false;
     }
-    if (floors->kept > 0 && layout->size >= floors->kept && !floors->met) {
-        meet_large();
-        return find_place(array, least, write, place); /* the collector may have run, and finalizers of the program's */
+    if (meets_large(layout->size)) {
+        return find_place(array, least, write, place);
     }
     Value *value = (Value *)storage->value;
     bool whole = array->window == Py_None;

@@ -52,7 +52,7 @@ static int has_tools(void)
     if (ask == NULL) {
         PyObject *monitoring = PySys_GetObject("monitoring"); /* borrowed */
         ask = monitoring == NULL ? NULL : PyObject_GetAttrString(monitoring, "get_tool");
-        if (ask == NULL) return -1;
+        if (ask == NULL) return PyErr_Occurred() ? -1 : 0;
     }
     for (long id = 0; id < 6; id++) {
         PyObject *number = PyLong_FromLong(id), *tool = number == NULL ? NULL : PyObject_CallOneArg(ask, number);
@@ -130,14 +130,17 @@ static int look(Gate *self, PyObject *const *args, Py_ssize_t count)
         self->left = wanted < 64 ? (long long)wanted : 64; /* the next ones may be larger */
         return 0;
     }
-    PyObject *given = PyTuple_New(count), *done = NULL;
+    PyObject *hook = Py_XNewRef(take), *given = hook == NULL ? NULL : PyTuple_New(count), *done = NULL;
     if (given != NULL) {
         for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
         guards_running++;
-        done = PyObject_CallFunctionObjArgs(take, (PyObject *)self, given, PyEval_GetGlobals(), NULL);
+        done = PyObject_CallFunctionObjArgs(hook, (PyObject *)self, given, PyEval_GetGlobals(), NULL);
         guards_running--;
         Py_DECREF(given);
+    } else if (hook == NULL) { /* another thread has taken it away since the gate was asked */
+        return 0;
     }
+    Py_DECREF(hook);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }
