@@ -13,7 +13,7 @@ import alight
 from alight._src.adapt.contest import CLEAR, KERNEL_RULES, PLAN_RULES, Contender
 from alight._src.adapt.foreground import SHARE, ForegroundBudget
 from alight._src.jit import guarding
-from alight._src.jit.call_phases import Phase
+from alight._src.jit.call_phases import Event, Phase
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.guard_entries import promises
 from alight._src.jit.specialization import Bits, KernelRace, Specialization
@@ -148,3 +148,12 @@ def test_what_kernels_take_is_looked_at_when_their_verdict_is_due(
     else:
         called(40)  # their figures are better than that, as they say
     assert kind.phase is Phase.ON_KERNELS
+
+
+def test_a_verdict_on_kernels_holds_while_another_thread_begins_anew() -> None:
+    kind = Specialization(Phase.COLD)
+    kind.came(Event.KEPT)
+    kind.ran_numpy(1e-3)
+    kind.raced(True)
+    kind.look_again()  # by another thread, amid what follows
+    kind.kernels_ran(10.0 + kind.lasts(), 10)

@@ -60,3 +60,17 @@ def test_what_else_such_a_module_compiles_is_pythons(tmp_path: Path) -> None:
     write(tmp_path, {"tool.py": asked.replace("RUNPY", told)})
     ours = run(tmp_path, "-m", "alight", "-m", "tool")
     assert ours.stdout.startswith("2 compile\n<code object <module>"), ours.stderr
+
+
+def test_what_such_a_module_asks_of_python_it_gets(tmp_path: Path) -> None:
+    asked = """
+        import ast, runpy
+        with open("script.py", "rb") as stream:
+            source = stream.read()
+        print(eval(runpy.compile("1 + 1", "x", "eval", 0, True)))
+        print(type(runpy.compile(source, "script.py", "exec", flags=ast.PyCF_ONLY_AST)).__name__)
+        exec(runpy.compile(source, "script.py", "exec", optimize=1))
+    """
+    write(tmp_path, {"tool.py": asked, "script.py": "assert False\nprint('optimized')\n"})
+    ours = run(tmp_path, "-m", "alight", "-m", "tool")
+    assert ours.stdout.split() == ["2", "Module", "optimized"], ours.stderr

@@ -33,9 +33,10 @@ def run_module(name: str, arguments: Sequence[str] = ()) -> None:
 
 def _compile(source: Any, filename: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
     """Return what Python's own function does; of a file of the program that is run, its code."""
-    plain = {"dont_inherit": True, **kwargs}
-    if mode != "exec" or args or not isinstance(filename, str) or not os.path.isfile(filename):
-        return builtins.compile(source, filename, mode, *args, **plain)
-    if not isinstance(source, bytes) or loader.is_installed(filename):
-        return builtins.compile(source, filename, mode, **plain)
-    return loader.script_code(source, filename)
+    own = mode == "exec" and isinstance(source, bytes) and isinstance(filename, str)
+    asked = bool(args) or bool(kwargs.keys() - {"dont_inherit"})  # for a tree, or without asserts
+    if own and not asked and os.path.isfile(filename) and not loader.is_installed(filename):
+        return loader.script_code(source, filename)
+    if len(args) < 2:  # the second is this one
+        kwargs = {"dont_inherit": True, **kwargs}
+    return builtins.compile(source, filename, mode, *args, **kwargs)
