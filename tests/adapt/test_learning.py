@@ -140,10 +140,13 @@ def test_what_nobody_of_ours_wrote_teaches_nothing() -> None:
     rows: dict[str, Any] = {
         **{"a": 1, "b": [], "c": ["x", 1.0, 1.0, {}], "d": ["x", 1.0, 1.0, {"z": 1}]},
         **{"e": ["x", 1.0, 1.0, {"1": -1.0}], "f": ["x", None, 1.0, {"1": 1.0}]},
+        **{"g": ["x", 1.0, 1.0, [1]], "h": ["x", 1.0, 1.0, {"100000": 1.0}]},
+        **{"i": ["x", float("nan"), 1.0, {"1": 1.0}], "j": ["x", 1e9, 1.0, {"1": 1.0}]},
         "good": ["x", 1.0, 1.0, {"1": 1.0}],
     }
     assert set(learning._lessons({"cells": rows})) == {"good"}
-    assert learning._lessons({}) == {}
+    for cells in ({}, {"cells": []}, {"cells": None}):
+        assert learning._lessons(cells) == {}
 
 
 @pytest.fixture
@@ -199,6 +202,19 @@ def test_the_next_start_goes_by_what_runs_took(host: Profile) -> None:
     model = planner_facts.estimate(group, "cpu", "numpy")
     assert model is not None
     assert (model.seconds, model.runs) == (before, 0)
+
+
+def test_a_process_leaves_what_it_took_once(host: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[Any] = []
+    monkeypatch.setattr(learning, "when_over", ends.append)
+    learning._keep_when_over.cache_clear()
+    group = loop("exp")
+    for _ in range(3):  # settings that change have profiles looked up anew
+        forget(Cache.PROFILES)
+        planner_facts._profiles["cpu"] = host
+        predicted(group)
+    learning._keep_when_over.cache_clear()
+    assert ends == [learning.keep]
 
 
 def test_at_once_changes_predictions_in_the_process(host: Profile) -> None:

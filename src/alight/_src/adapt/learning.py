@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from time import time
 from typing import Any
 
@@ -67,11 +68,15 @@ def learned_of(profile: Profile) -> Learned:
     """Return what runs on a device have shown of predictions by this profile of it."""
     found = _known.get(profile.device)
     if found is None or _profiles[profile.device] is not profile:
-        if not _profiles:
-            when_over(keep)
+        _keep_when_over()
         _profiles[profile.device] = profile
         found = _known[profile.device] = Learned(_read(profile), _basis(profile))
     return found
+
+
+@cache  # however often profiles are looked up anew: what runs took counts once
+def _keep_when_over() -> None:
+    when_over(keep)
 
 
 def holds(plan: Plan) -> bool:
@@ -224,16 +229,22 @@ def _document(lessons: _Lessons) -> dict[str, Any]:
 
 
 def _lessons(document: Mapping[str, Any]) -> dict[str, Lesson]:
-    return dict(_rows(document.get("cells", {}).items()))
+    return dict(_rows(document.get("cells")))
 
 
-def _rows(rows: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Lesson]]:
-    for cell, row in rows:
-        with ignoring_failures(KeyError, TypeError, ValueError):  # whoever wrote it: no lesson
+def _rows(cells: Any) -> Iterator[tuple[str, Lesson]]:
+    for cell, row in cells.items() if isinstance(cells, dict) else ():
+        with ignoring_failures(*_NO_LESSON):  # whoever wrote it
             basis, unit, at, bins = row
             made = {int(number): float(weight) for number, weight in bins.items()}
-            if made and min(made.values()) > 0.0 and math.isfinite(sum(made.values())):
-                yield str(cell), Lesson(str(basis), float(unit), float(at), made)
+            told = Lesson(str(basis), float(unit), float(at), made)
+            # of 2**80 seconds no clock says anything either
+            likely = max(map(abs, (told.unit, *made))) <= _FARTHEST
+            if likely and min(made.values()) > 0.0 and math.isfinite(told.runs + told.at):
+                yield str(cell), told
+
+
+_NO_LESSON = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
 
 def _merged_documents(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
