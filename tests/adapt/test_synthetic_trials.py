@@ -140,3 +140,14 @@ def test_what_was_tried_stands_for_what_was_not_measured(
     ends.end()
     found = planner_facts.estimate(group, "sim:0", "library")
     assert found is not None and "probed" in found.terms
+
+
+@pytest.mark.parametrize("row", [[], {}, {"seconds": 1.0, "work": 0.0}, {"seconds": None}, None])
+def test_what_nobody_of_ours_wrote_is_no_trial(ends: Ends, row: Any) -> None:
+    group = probes.loop("sqrt", "float64", SIZE)
+    name = synthetic_trials._kind_of(group, "library").name
+    for found in ({name: row}, [name]):
+        place = synthetic_trials._KIND, synthetic_trials._key("sim:0")
+        synthetic_trials.default_store().write(*place, {"found": found})
+        forget(Cache.PROFILES)
+        assert synthetic_trials.probed(group, "sim:0", "library") is None

@@ -135,8 +135,8 @@ def _found(device: str) -> dict[str, Any]:
     """Return what processes before this one tried: a process goes by what was known when it
     began."""
     with ignoring_failures():
-        found: dict[str, Any] = (default_store().read(_KIND, _key(device)) or {}).get("found", {})
-        return found
+        found = (default_store().read(_KIND, _key(device)) or {}).get("found")
+        return found if isinstance(found, dict) else {}  # whoever wrote it
     return {}
 
 
@@ -156,7 +156,7 @@ def probed(group: Group, device: str, implementation: str) -> Estimate | None:
     row = _found(device).get(kind.name, {})
     try:
         seconds = float(row["seconds"]) * kind.work / float(row["work"])
-    except failures(KeyError, TypeError, ValueError):  # it failed, or is nothing of ours
+    except failures(ArithmeticError, KeyError, TypeError, ValueError):  # it failed, or is not ours
         return None
     if not 0.0 < seconds < math.inf:
         return None
