@@ -120,6 +120,20 @@ def test_a_site_that_won_goes_lower(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(np.asarray(made), np.ones(9_000))
 
 
+def test_a_site_counts_as_often_as_it_came() -> None:
+    x = array()
+    until(lambda: power(x), opened)
+    made, seconds = x, []
+    for _ in range(10):  # of one request
+        made = power(made)
+        values, value = [], made.storage.value
+        while value.op is not None:
+            values.append(value)
+            value = value.operands[0]
+        seconds.append(floor.expected(values[::-1], 0))
+    assert seconds == pytest.approx([seconds[0] * count for count in range(1, 11)])
+
+
 def test_a_request_on_trial_raises_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     x = array()
     until(lambda: power(x), opened)

@@ -216,6 +216,7 @@ PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
     }
     bool judged = false, rehearses = false;
     double seconds = 0.0;
+    Site *before = NULL;
     in_request_count = 0;
     request_number++;
     for (Py_ssize_t i = first; i < PyList_GET_SIZE(args[0]) && in_request_count < MOST_OPS; i++) {
@@ -240,8 +241,13 @@ PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
             judged = judged || site->state == OPEN;
             rehearses = rehearses || (site->state == OPEN && site->cold < REHEARSED);
             in_request[in_request_count++] = site;
+        }
+        /* Each turn of a loop counts. What the core records is one value a call; what Python does may be several, which
+           follow each other. */
+        if (site != NULL && (site != before || value->code != NULL)) {
             seconds += site->per_element * (double)elements;
         }
+        before = site != NULL ? site : before;
         seconds -= RECORDED_SECONDS;
     }
     request_numpy_seconds = seconds;
