@@ -286,3 +286,16 @@ def test_what_failed_once_is_not_said_again(monkeypatch: pytest.MonkeyPatch) -> 
                 seen = None
         assert (seen is None) == (turn == 0)
         assert seen is None or seen.flags.writeable
+
+
+def test_a_class_of_the_same_name_is_the_programs() -> None:
+    ended = []
+
+    class Array(alight.Array):  # type: ignore[misc]
+        __slots__ = ()
+
+        def __del__(self) -> None:
+            ended.append(type(self).__name__)
+
+    Array.__new__(Array)
+    assert ended == ["Array"]

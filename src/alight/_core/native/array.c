@@ -215,7 +215,8 @@ static PyObject *array_init_subclass(PyObject *type, PyObject *Py_UNUSED(none))
 {
     PySequenceMethods *sequence = ((PyTypeObject *)type)->tp_as_sequence;
     sequence->sq_concat = sequence->sq_inplace_concat = array_concat;
-    if (strcmp(((PyTypeObject *)type)->tp_name, "Array") == 0) {
+    bool first = hooks->array == NULL || hooks->array == Py_None; /* a program may have a class of that name */
+    if (first && strcmp(((PyTypeObject *)type)->tp_name, "Array") == 0) {
         /* Python's own messages name a type by this, and would name none of a class made in Python by its module. */
         ((PyTypeObject *)type)->tp_name = "alight.Array";
         ends_at_once((PyTypeObject *)type);
