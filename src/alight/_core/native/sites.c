@@ -34,7 +34,8 @@ typedef struct Site {
     long long runs;
     npy_intp elements, least;
     double seconds, per_element, ratio, price, loss, beyond;
-    unsigned long request;
+    unsigned long request, passed_request; /* that showed it last, and that was the last when it came by */
+    long long passed_count; /* ops that waited then */
 } Site;
 
 enum { WHOLE = -2 };
@@ -96,6 +97,16 @@ static void leave(Site *site, State state)
     floors->judging--;
 }
 
+/* Count a pass of an open site that no request has shown; false once they are many: what it does is never recorded.
+   Turns of a loop that one request will show count once, as each of them records something. */
+static bool may_pass(Site *site)
+{
+    bool waits = site->passed_request == request_number && site->passed_count < floors->count;
+    site->passed_request = request_number;
+    site->passed_count = floors->count;
+    return waits || ++site->unseen <= UNSEEN;
+}
+
 /* Return the elements from which on the op that is called is recorded, where the floor in force says ``least``. The
    hooks go by it. */
 npy_intp site_floor(npy_intp least)
@@ -112,7 +123,7 @@ npy_intp site_floor(npy_intp least)
     if (site == NULL || site->least >= least) {
         return least;
     }
-    if (site->state == OPEN && ++site->unseen > UNSEEN) { /* what it does is never recorded */
+    if (site->state == OPEN && !may_pass(site)) {
         leave(site, SHUT);
         return least;
     }
@@ -193,6 +204,23 @@ void end_work(SiteWork work)
     }
 }
 
+static bool reads(Value *value, Value *other)
+{
+    for (Py_ssize_t i = 0; PyTuple_CheckExact(value->operands) && i < PyTuple_GET_SIZE(value->operands); i++) {
+        if (PyTuple_GET_ITEM(value->operands, i) == (PyObject *)other) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Tell whether a value is of another call than the one recorded before it at the same site: what the core records is one
+   a call; what Python does may be several, but does not go on with the same op. */
+static bool is_next_turn(Value *value, Value *before)
+{
+    return value->code != NULL || (value->op == before->op && reads(value, before));
+}
+
 /* The elements an op goes through: the most of its result and its operands. */
 static npy_intp elements_of(Value *value)
 {
@@ -217,6 +245,7 @@ PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
     bool judged = false, rehearses = false;
     double seconds = 0.0;
     Site *before = NULL;
+    Value *latest = NULL;
     in_request_count = 0;
     request_number++;
     for (Py_ssize_t i = first; i < PyList_GET_SIZE(args[0]) && in_request_count < MOST_OPS; i++) {
@@ -242,12 +271,13 @@ PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
             rehearses = rehearses || (site->state == OPEN && site->cold < REHEARSED);
             in_request[in_request_count++] = site;
         }
-        /* Each turn of a loop counts. What the core records is one value a call; what Python does may be several, which
-           follow each other. */
-        if (site != NULL && (site != before || value->code != NULL)) {
-            seconds += site->per_element * (double)elements;
+        if (site != NULL) {
+            if (site != before || is_next_turn(value, latest)) {
+                seconds += site->per_element * (double)elements;
+            }
+            before = site;
+            latest = value;
         }
-        before = site != NULL ? site : before;
         seconds -= RECORDED_SECONDS;
     }
     request_numpy_seconds = seconds;
