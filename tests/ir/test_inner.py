@@ -27,6 +27,7 @@ from alight._src.ir.op_table import OPS
 from alight._src.plan.cost import estimate
 from alight._src.plan.gemm_surface import Surface
 from alight._src.plan.passes import columns_of
+from alight._src.plan.prior import prior
 from alight._src.plan.profile import Profile
 from alight._src.plan.workload import product_shape
 from alight.backends.host import HostBackend
@@ -316,7 +317,7 @@ for dtype in (np.float32, np.float64):
         x, y = rng.random(n).astype(dtype), rng.random(n).astype(dtype)
         for f in (np.dot, np.inner, np.vdot, np.matmul):
             made = alight.jit(lambda p, q: f(p, q))
-            with alight.policy(force="cuda:0", floor=0):
+            with alight.policy(force="cuda:0:generated", floor=0):
                 a, b = alight.asarray(x), alight.asarray(y)
                 alight.evaluate(a + 0, b + 0)
                 for _ in range(3):
@@ -455,20 +456,28 @@ def test_the_hosts_products_take_what_such_took_that_lay_as_they_do() -> None:
     )  # what the reduction of products takes, where none was measured
 
 
-def test_a_product_that_the_library_has_in_a_time_that_nobody_knows_is_not_generated() -> None:
+def test_a_large_product_is_the_librarys_where_nobody_measured_it() -> None:
     (host,) = HostBackend().probe().devices
     support = replace(host.support, implementations=("generated", "library"))
     card = replace(host, id="cuda:0", space="cuda:0", support=support)
     known = Profile.from_dict(json.loads(TABLE.read_text())["profiles"]["cuda:0"])
     library = replace(known.rates["library"], surfaces={})
     unknown = replace(known, rates={**known.rates, "library": library})
-    for shapes in (((8, 1024), (1024, 2), (8, 2)), ((1024,), (1024,), ())):
+    for shapes in (
+        ((2048, 2048), (2048, 2048), (2048, 2048)),
+        ((4096, 64), (64, 4096), (4096, 4096)),
+        ((8, 1024), (1024, 2), (8, 2)),
+        ((1024,), (1024,), ()),
+    ):
         *given, result = (make_layout(np.dtype(np.float32), shape) for shape in shapes)
         graph = Graph(tuple(given), (Node(OPS["matmul"], (0, 1), (), result),), (2,))
         group = Group(GroupKind.LIBRARY, graph, shapes[-1])
-        assert estimate(group, card, "generated", known) is not None
-        found = estimate(group, card, "generated", unknown)
-        assert (found is None) == bool(shapes[-1]), shapes
+        own = estimate(group, card, "generated", unknown)
+        assert own == estimate(group, card, "generated", known) and own is not None
+        assert estimate(group, card, "library", unknown) is None
+        guessed = prior(group, card, "library", unknown)
+        # it takes data for which nothing but a guess speaks by the most that it may take
+        assert (guessed.high < own.low) == (result.size > 2048), shapes
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
