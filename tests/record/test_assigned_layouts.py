@@ -145,3 +145,19 @@ def test_a_dtype_of_references_is_refused_in_numpys_words() -> None:
     made = [assigned(module.arange(6), "dtype", object) for module in (np, alight)]
     assert made[0] == made[1]
     assert made[0][0] is not None
+
+
+@pytest.mark.parametrize("name", ["sort", "argsort", "partition", "roll"])
+@pytest.mark.parametrize("shape", [(3, 2, 1, 2), (3, 1, 1), (1, 3, 1, 1)])
+def test_axes_of_length_one_beside_repeated_ones_lie_as_in_numpy(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    """Recorded results of arrays that repeat along an axis, which NumPy copies in K order."""
+    seen: list[Any] = []
+    for module in (np, alight):
+        base = module.arange(4).reshape(2, 2).T if shape[-1] > 1 else module.arange(1)
+        with alight.policy(floor=0, force="cpu:generated"):
+            array = module.broadcast_to(base[:, None, :] if base.ndim > 1 else base, shape)
+            further = {"kth": 0} if name == "partition" else {"shift": 1} if name == "roll" else {}
+            seen.append([array.strides, getattr(module, name)(array, axis=-1, **further).strides])
+    assert seen[0] == seen[1]

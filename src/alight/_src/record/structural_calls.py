@@ -119,19 +119,16 @@ def _stand_in(lay: Layout, lengths: Mapping[int, int]) -> np.ndarray[Any, Any] |
         return None
     # Zeros where they may be indices, ones where they may be divided by.
     array = lying_alike(lay, shape, np.zeros if lay.dtype.kind in "iu" else np.ones)
-    if any([s == 0 and n > 1 for s, n in zip(lay.strides, lay.shape, strict=True)]):
-        steps = [
-            0 if s == 0 and n > 1 else step
-            for s, n, step in zip(lay.strides, lay.shape, array.strides, strict=True)
-        ]
-        array = np.lib.stride_tricks.as_strided(array, array.shape, steps)
-    elif 1 in lay.shape and not lay.probe.flags.forc:
+    still = any([s == 0 and n > 1 for s, n in zip(lay.strides, lay.shape, strict=True)])
+    if still or (1 in lay.shape and not lay.probe.flags.forc):
         # A copy in K order sorts axes of length one in among the others.
         steps = list(array.strides)
         step = lay.itemsize  # less than any other: elements are apart
         for i in sorted(range(lay.ndim), key=lambda i: -abs(lay.strides[i]))[::-1]:
-            if lay.shape[i] == 1:
-                steps[i] = step if lay.strides[i] else 0
+            if lay.strides[i] == 0:
+                steps[i] = 0
+            elif lay.shape[i] == 1:
+                steps[i] = step
             else:
                 step = abs(steps[i]) // 2 * 3  # the next axis out is at least twice as far
         array = np.lib.stride_tricks.as_strided(array, array.shape, steps)
