@@ -95,7 +95,7 @@ def _made(graph: Graph, region: Region) -> tuple[Group, tuple[int, ...]]:
         tuple([local[o] for o in region.outputs]),
     )
     last = made_by[members[-1]]
-    if region.kind not in (GroupKind.LOOP, GroupKind.SCAN, GroupKind.LIBRARY):
+    if region.kind not in _NO_REDUCTIONS:
         # over what is reduced last
         reductions = [made_by[m] for m in members if made_by[m].op.kind is Kind.REDUCTION]
         last = min(reductions, key=lambda node: graph.layouts[node.operands[0]].ndim)
@@ -144,9 +144,27 @@ def halves(graph: Graph, region: Region) -> list[Region]:
             cuts = [(GroupKind.LOOP, loop), (GroupKind.REDUCE, reductions)]
     # What is recomputed here is nobody else's to read, so each half gets it.
     again = [m for m in region.members if m not in region.owned]
+    if region.kind not in _NO_REDUCTIONS:
+        cuts = [(k if _reduces(graph, m, again) else GroupKind.LOOP, m) for k, m in cuts]
     return [
         Region(kind, region.key, region.stage, sorted(cut + again), set(cut)) for kind, cut in cuts
     ]
+
+
+# Kinds of groups that need no reduction among their nodes.
+_NO_REDUCTIONS = (GroupKind.LOOP, GroupKind.SCAN, GroupKind.LIBRARY)
+
+
+def _reduces(graph: Graph, cut: Sequence[int], again: Sequence[int]) -> bool:
+    """Tell whether there is a reduction among nodes of a cut and what they need of others."""
+    wanted = set(cut)
+    for number in sorted({*cut, *again}, reverse=True):
+        if number in wanted:
+            node = graph.made_by[number]
+            if node.op.kind is Kind.REDUCTION:
+                return True
+            wanted.update(node.operands)
+    return False
 
 
 def _divide(
