@@ -89,3 +89,12 @@ def test_half_floats_overflow_where_numpys_do(name: str, policy: dict[str, Any])
             slack = reduced * numpy.abs(array.astype("f8")).sum()
             wide = [one.astype("f8") for one in (found, expected)]
             numpy.testing.assert_allclose(*wide, numpy.finfo("f2").eps, slack)
+
+
+def test_an_assigned_number_that_overflows_warns_at_the_programs_line() -> None:
+    with alight.policy(floor=0, force="cpu:generated"):
+        x = alight.array([1, 100, 3], "f2")
+        with pytest.warns(RuntimeWarning, match="overflow encountered in cast") as caught:
+            x[1] = 2**31
+    assert [one.filename for one in caught] == [__file__]
+    assert x.tolist() == [1, numpy.inf, 3]

@@ -104,6 +104,16 @@ static bool stays_in_place(PyObject *target, PyObject *item)
     return same && cannot_overflow(both);
 }
 
+/* Tell whether an operation in place may give a target without axes another dtype: where it stands for a scalar, it
+   becomes it. */
+static bool may_change(PyObject *target, PyObject *item)
+{
+    if (PyArray_NDIM((PyArrayObject *)target) != 0 || PyLong_Check(item) || PyFloat_CheckExact(item) || PyComplex_CheckExact(item)) {
+        return false;
+    }
+    return !PyArray_CheckExact(item) || PyArray_TYPE((PyArrayObject *)item) != PyArray_TYPE((PyArrayObject *)target);
+}
+
 /* Tell whether what NumPy makes of a scalar of its own and an item in an operation in place is of the scalar's type. */
 static bool stays_scalar(binaryfunc run, PyObject *scalar, PyObject *item)
 {
@@ -154,7 +164,7 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
     Writing writing = {NULL, NULL, 0, NULL};
     PyObject *item = operand_as_made(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &writing);
     PyObject *both[2] = {target, target};
-    bool small = target != NULL && (!may_overflow(run, array, array, both) || stays_in_place(target, item));
+    bool small = target != NULL && !may_change(target, item) && (!may_overflow(run, array, array, both) || stays_in_place(target, item));
     SiteWork work = small ? begin_work(&target, 1, least, false) : (SiteWork){0};
     PyObject *result = small ? run(target, item) : NULL;
     end_work(work);

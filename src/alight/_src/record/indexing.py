@@ -230,7 +230,7 @@ def _as_value(item: Any, window: np.ndarray[Any, Any]) -> Value:
     array = np.asarray(item)
     if array.dtype == object or not native(array.dtype) or array.dtype != window.dtype:
         converted = np.empty(array.shape, window.dtype)
-        converted[...] = item  # NumPy's own conversion, and its errors
+        call_there(operator.setitem, (converted, ..., item), {})  # as NumPy says it
         return concrete(converted)
     return concrete(array.copy() if array is item or array.base is not None else array)
 

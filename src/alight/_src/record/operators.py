@@ -220,6 +220,21 @@ def _whole_numbers(name: str, *operands: Any) -> list[Any] | None:
     return [host(item)[()] if isinstance(item, ArrayBase) else item for item in found]
 
 
+def _takes_another_dtype(array: Any, other: Any) -> bool:
+    """Tell whether an Array stands for a scalar, to which an operand gives another dtype: NumPy's
+    scalars become it, where its arrays keep theirs."""
+    if not isinstance(other, (ArrayBase, np.generic, np.ndarray)):
+        return False
+    given = layout_of(other).dtype if isinstance(other, ArrayBase) else other.dtype
+    kept = layout_of(array).dtype
+    if given == kept or layout_of(array).ndim or not stands_for_scalar(array):
+        return False
+    try:
+        return bool(np.result_type(kept, given) != kept)
+    except failures(TypeError):  # the op refuses them, or knows more
+        return False
+
+
 def unary(op: Any, array: Any) -> Any:
     """Return what an operator gives of an Array."""
     scalars = _whole_numbers(op.name, array)
@@ -241,6 +256,8 @@ def in_place(op: Any, array: Any, other: Any) -> Any:
             return wrap(made)
         array[...] = made
         return array
+    if _takes_another_dtype(array, other):
+        return binary(op, array, other)
     quicker = _power(array, other) if op.name == "power" else None
     ufunc, inputs = (quicker, (array,)) if quicker is not None else (op.reference, (array, other))
     try:
