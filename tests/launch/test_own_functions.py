@@ -345,7 +345,7 @@ def test_what_computes_on_arrays_again_and_again_is_taken(
 
 def test_functions_that_take_numpy_long_are_taken(tmp_path: Path) -> None:
     text = TAKEN.replace("linspace(0.0, 1.0, 1000)", "linspace(0.0, 1.0, 1_000_000)[::2]")
-    write(tmp_path, text.replace("range(50)", "range(300)"))
+    write(tmp_path, text.replace("range(50)", "range(1300)"))
     done = command(tmp_path, "run", "script.py")
     assert done.stdout.startswith("[True] [False] [False] [False] []"), done.stderr
 
