@@ -145,7 +145,8 @@ def test_short_rows_run_together(name: str, bits: int) -> None:
                     both = np.roll(x, by, 1), np.roll(x, (1, -by), (0, 1))
                     (actual,) = run(beside(x, row, by), [x, row], Schedule(bits))
                     wanted = np.maximum(np.exp(np.sqrt(both[0])), both[1]) * row
-                    np.testing.assert_allclose(actual, wanted, rtol=1e-14)
+                    # exp differs from NumPy by an ulp either way, a product by half of one
+                    np.testing.assert_allclose(actual, wanted, rtol=4 * np.finfo(x.dtype).eps)
 
 
 def operations(program: Callable[[Any, Any], Any], x: Array) -> list[str]:
