@@ -346,33 +346,50 @@ def test_roots_and_quotients_of_every_size_are_the_hosts() -> None:
 
 @needs_compiler
 def test_scans_on_cuda_equal_numpys() -> None:
-    for dtype in ("int32", "float32"):
-        for shape, axis in (((3, 2600), 1), ((50, 40), 0)):
+    for dtype in ("int32", "float32", "float64"):
+        for shape, axis in (((3, 2600), 1), ((50, 40), 0), ((70, 1, 165), 2), ((2, 40, 33), 1)):
             values = values_for(np.dtype(dtype), shape, 7)
+            values.flat[0] = -0.0 if dtype[0] == "f" else 0
             ops = [op for op in scans_of(values.dtype) if "max" in op.name]
-            if dtype == "int32" or axis == 0:
-                ops += [OPS["accumulate_add"], OPS["cumsum"]]
+            few = dtype[0] == "f" and shape == (3, 2600)
+            if not few:
+                ops += [OPS["accumulate_add"], OPS["cumsum"], OPS["cumprod"]]
             group = scan_group(values, ops, axis)
-            actual = cuda_on_cpu.run(group, [values])
+            with np.errstate(all="ignore"):
+                actual = cuda_on_cpu.run(group, [values])
+                expected = run(group, [values])
             ordered = scan_group(values, [OPS["accumulate_add"]], axis)
             refused = group_gap("cuda", ordered)
-            assert (refused is None) == (dtype == "int32" or axis == 0), refused
-            for ours, host in zip(actual, run(group, [values]), strict=True):
+            assert (refused is not None) == few, refused
+            for ours, host in zip(actual, expected, strict=True):
                 assert_same_bits(ours, host)
 
 
 @needs_compiler
+def test_scans_in_order_take_rows_of_any_layout() -> None:
+    for array in layouts(values_for(np.dtype("f4"), (5, 8, 37), 7)):
+        for axis in range(3):
+            group = scan_group(array, [OPS["cumsum"]], axis)
+            grid = schedule(group, nest(group), (0, 0), 4)
+            for block in (32, 64):  # a warp and two, of which each has its own rows
+                assert_as_on_host(group, [array], replace(grid, block=block))
+
+
+@needs_compiler
 def test_a_scan_takes_its_producers_and_consumers_along() -> None:
-    x = values_for(np.dtype("int64"), (700,), 8)
-    lay = make_layout(x.dtype, x.shape)
-    nodes = (
-        Node(OPS["multiply"], (0, 0), (), lay),
-        Node(OPS["cumsum"], (1,), (("axis", 0),), lay),
-        Node(OPS["subtract"], (2, 1), (), lay),
-    )
-    group = Group(GroupKind.SCAN, Graph((lay,), nodes, (3,)), x.shape)
-    (actual,) = cuda_on_cpu.run(group, [x])
-    assert np.array_equal(actual, (x * x).cumsum() - x * x)
+    for dtype, shape in (("int64", (700,)), ("float64", (40, 130)), ("float32", (130, 40))):
+        x = values_for(np.dtype(dtype), shape, 8)
+        axis = int(np.argmax(shape))
+        lay = make_layout(x.dtype, x.shape)
+        nodes = (
+            Node(OPS["multiply"], (0, 0), (), lay),
+            Node(OPS["cumsum"], (1,), (("axis", axis),), lay),
+            Node(OPS["subtract"], (2, 1), (), lay),
+        )
+        group = Group(GroupKind.SCAN, Graph((lay,), nodes, (3,)), x.shape)
+        (actual,) = cuda_on_cpu.run(group, [x])
+        with np.errstate(all="ignore"):
+            assert_same_bits(actual, (x * x).cumsum(axis) - x * x)
 
 
 @needs_nvrtc

@@ -16,9 +16,8 @@ from alight._src.base.cache_registry import Cache, register
 from alight._src.base.records import dataclass
 from alight._src.codegen.common.dialects import Dialect
 from alight._src.codegen.common.gaps import check, supports, unsupported
-from alight._src.codegen.common.loops import nest
 from alight._src.codegen.cuda.cuda_dialect import CUDA
-from alight._src.codegen.cuda.nest_choice import card_nest
+from alight._src.codegen.cuda.nest_choice import card_nest, unordered_gap
 from alight._src.codegen.wgsl.wgsl_dialect import wgsl
 from alight._src.ir.body import COMPLEX, FLOATS, Expr, width_of
 from alight._src.ir.graph import GroupKind
@@ -338,11 +337,8 @@ def group_gap(dialect: str, group: Group) -> str | None:
         shape = card_nest(group)
         if not shape.unrolled and (shape.columns or len(shape.dims) - shape.kept != 1):
             return "the rows are not one run in memory each"
-    if group.kind is GroupKind.SCAN and not nest(group).columns:
-        for node in group.graph.nodes:  # cumsum is what np.add.accumulate is, which is exact
-            rounds = node.op.kind is Kind.SCAN and node.layout.dtype.kind == "f"
-            if rounds and node.op.combine in ("add", "multiply"):
-                return f"{node.op.name}: NumPy's order leaves a row to one thread"
+    if group.kind is GroupKind.SCAN:
+        return unordered_gap(group)
     return None
 
 

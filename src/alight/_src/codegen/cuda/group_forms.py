@@ -29,7 +29,7 @@ from alight._src.codegen.cuda.loop_kernels import Loop
 from alight._src.codegen.cuda.nest_choice import card_nest
 from alight._src.codegen.cuda.reduction_steps import RUN
 from alight._src.codegen.cuda.row_kernels import Rows
-from alight._src.codegen.cuda.scan_kernels import Scans
+from alight._src.codegen.cuda.scan_kernels import Scans, scan_schedule
 from alight._src.codegen.cuda.shared_memory import Flow
 from alight._src.codegen.cuda.small_axis import PACK_BYTES, Short, short_schedule
 from alight._src.ir.body import width_of
@@ -169,7 +169,7 @@ def schedule(group: Group, shape: Nest, offsets: Sequence[int], processors: int)
         return grid
     threads = processors * _THREADS
     if group.kind is GroupKind.SCAN:
-        return Grid(128 if shape.columns else 256, 1, bits)
+        return scan_schedule(group, shape, bits, processors)
     if shape.unrolled:
         return short_schedule(group, shape, offsets, bits, threads)
     length, rows = reduction_length(shape), row_count(shape)

@@ -2,11 +2,14 @@
 
 Where the scanned axis is not the innermost in memory a thread has a column, and scans it as NumPy
 does. Otherwise a block has a row: it goes along it block by block of elements, each thread four
-side by side, whose scans meet over the warps and go on from what came before.
+side by side, whose scans meet over the warps and go on from what came before. Where a scan rounds,
+which its order decides about, a thread has a row as well, and a warp goes along 32 of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from alight._src.codegen.common.source import ENTRY, Grid, Statements
@@ -19,6 +22,7 @@ from alight._src.codegen.cuda.kernel_program import (
     row_count,
     whole_text,
 )
+from alight._src.codegen.cuda.nest_choice import SHARED_BYTES, WARP, scans_in_order, square_bytes
 from alight._src.codegen.llvm.combine import identity
 from alight._src.ir.body import choose, typed
 from alight._src.ir.op_table import OPS, Kind
@@ -57,6 +61,7 @@ template <typename F, int WARPS> __device__ __forceinline__ typename F::T ahead(
 }
 """
 _EACH = 4  # elements of a thread, side by side
+_AHEAD = 8  # elements that a thread reads before it uses the first
 
 
 class Scans(KernelForm):
@@ -67,6 +72,12 @@ class Scans(KernelForm):
         self.outside: dict[str, str] = {}
         self.code = Statements(CUDA, self.outside)
         self.scans = [n for n, node in self.graph.numbered if node.op.kind is Kind.SCAN]
+        # the scans, and what is made of them
+        self.late: set[int] = set()
+        for number, node in self.graph.numbered:
+            if node.op.kind is Kind.SCAN or self.late.intersection(node.operands):
+                self.late.add(number)
+        self.ordered = scans_in_order(group)
 
     def steps(self) -> tuple[Step, ...]:
         """Return the launches."""
@@ -74,7 +85,7 @@ class Scans(KernelForm):
         _, values = self.places.numbers()
         rows = row_count(shape)
         numbers = (rows, reduction_length(shape), *values)
-        blocks = -(-rows // grid.block) if shape.columns else rows
+        blocks = -(-rows // grid.block) if shape.columns or self.ordered else rows
         return (Step(ENTRY, around(blocks), grid.block, numbers),)
 
     # --- the text
@@ -83,7 +94,10 @@ class Scans(KernelForm):
         places, grid = self.places, self.grid
         names, _ = places.numbers()
         parameters = [*places.pointers(), *places.declared(["rows", "length", *names])]
-        body = self.columns() if places.shape.columns else self.rows()
+        if places.shape.columns:
+            body = self.columns()
+        else:
+            body = self.crossed() if self.ordered else self.rows()
         text = (
             f'extern "C" __global__ void __launch_bounds__({grid.block}) {ENTRY}(\n'
             f"    {', '.join(parameters)}) {{\n{body}\n}}"
@@ -136,61 +150,125 @@ class Scans(KernelForm):
         for place, number in enumerate(self.graph.outputs, self.first):
             self.code.add(f"q{place}[{offsets[place]}] = {known[number]};")
 
+    def elements(self, offsets: list[str]) -> dict[int, str]:
+        """Add what makes the scans' elements at one element of the group, and return these."""
+        code, places = self.code, self.places
+        known, made = self.loads(offsets), {}
+        for number, _ in self.graph.numbered:
+            if number in self.scans:
+                made[number] = self.made(number, known)
+            elif number not in self.late:
+                known[number] = places.node(code, number, known)
+        return made
+
+    def results(self, offsets: list[str], scanned: dict[int, str]) -> None:
+        """Add what is made of the scans at one element of the group, and its writes."""
+        known = self.loads(offsets) | scanned
+        for number, _ in self.graph.numbered:
+            if number not in known:
+                known[number] = self.places.node(self.code, number, known)
+        self.stores(known, offsets)
+
+    def carried(self) -> None:
+        """Declare what each scan goes on from."""
+        for number in self.scans:
+            self.code.add(f"{self.type_of(number)} c{number} = Scan{number}::none();")
+
+    def start(self, scale: str = "") -> str:
+        """Return the number of this block, times something, in the type of the indices."""
+        return f"({self.places.index})blockIdx.x{scale}"
+
     def columns(self) -> str:
-        """Return the body of a kernel in which a thread has a column."""
+        """Return the body of a kernel in which a thread has a column.
+
+        It reads some elements before it scans the first of them: what it writes may lie where it
+        reads, for all that a compiler knows, and each read alone waits for memory.
+        """
         code, places = self.code, self.places
         index, block = places.index, self.grid.block
-        first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
-        head = f"for ({index} own = {first} * {block} + threadIdx.x; own < rows;"
+        head = f"for ({index} own = {self.start(f' * {block}')} + threadIdx.x; own < rows;"
         with code.block(f"{head} own += ({index})gridDim.x * {block})"):
             places.rows(code, places.kept_indices(code, "own"))
-            for number in self.scans:
-                code.add(f"{self.type_of(number)} c{number} = Scan{number}::none();")
-            with code.block(f"for ({index} e = 0; e < length; ++e)"):
-                offsets = places.along(code, "e")
-                known = self.loads(offsets)
-                for number, node in self.graph.numbered:
-                    if node.op.kind is Kind.SCAN:
-                        value = self.made(number, known)
+            self.carried()
+            with code.block(f"for ({index} start = 0; start < length; start += {_AHEAD})"):
+                code.add(f"const {index} here = start;")
+                for number in self.scans:
+                    code.add(f"{self.type_of(number)} x{number}[{_AHEAD}];")
+                with self.each(_AHEAD, "here"):
+                    for number, value in self.elements(places.along(code, "e")).items():
+                        code.add(f"x{number}[j] = {value};")
+                with self.each(_AHEAD, "here"), code.block("if (here + j < length)"):
+                    for number in self.scans:
                         # the first stands for itself: -0 stays -0
-                        code.add(
-                            f"c{number} = e ? Scan{number}::pair(c{number}, {value}) : {value};"
-                        )
-                        known[number] = f"c{number}"
-                    else:
-                        known[number] = places.node(code, number, known)
-                self.stores(known, offsets)
+                        x = f"x{number}[j]"
+                        code.add(f"c{number} = e ? Scan{number}::pair(c{number}, {x}) : {x};")
+                    scanned = {number: f"c{number}" for number in self.scans}
+                    self.results(places.along(code, "e"), scanned)
         return "\n".join(code.lines)
+
+    def crossed(self) -> str:
+        """Return the body of a kernel in which a thread has a row, and a warp reads along them.
+
+        A warp goes along 32 rows in squares: it reads and writes each row of a square side by side,
+        and each thread scans its row of it, in shared memory, in NumPy's order.
+        """
+        code, places = self.code, self.places
+        index, warps = places.index, self.grid.block // WARP
+        code.add(f"const int lane = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP};")
+        for number in self.scans:
+            word = self.type_of(number)
+            # a column more than there are: threads side by side meet no bank twice
+            code.add(f"__shared__ {word} room{number}[{warps}][{WARP}][{WARP + 1}];")
+        head = f"for ({index} first = ({self.start(f' * {warps}')} + warp) * {WARP}; first < rows;"
+        with code.block(f"{head} first += ({index})gridDim.x * {warps * WARP})"):
+            self.carried()
+            with code.block(f"for ({index} start = 0; start < length; start += {WARP})"):
+                # past the end the last row and element stand in: they are not used
+                code.add(f"const {index} e = start + lane < length ? start + lane : length - 1;")
+                with self.each_row():
+                    for number, value in self.elements(places.along(code, "e")).items():
+                        code.add(f"room{number}[warp][j][lane] = {value};")
+                code.add("__syncwarp();")
+                code.add("#pragma unroll")
+                with code.block(f"for (int j = 0; j < {WARP}; ++j)"):
+                    for number in self.scans:
+                        x = f"room{number}[warp][lane][j]"
+                        both = f"Scan{number}::pair(c{number}, {x})"
+                        code.add(f"{x} = c{number} = start + j ? {both} : {x};")
+                code.add("__syncwarp();")
+                with self.each_row(), code.block("if (first + j < rows && start + lane < length)"):
+                    scanned = {number: f"room{number}[warp][j][lane]" for number in self.scans}
+                    self.results(places.along(code, "e"), scanned)
+                code.add("__syncwarp();")
+        return "\n".join(code.lines)
+
+    @contextmanager
+    def each_row(self) -> Iterator[None]:
+        """Run what is added inside for each of a warp's rows, ``j``."""
+        code, places = self.code, self.places
+        code.add(f"#pragma unroll {_AHEAD}")
+        with code.block(f"for (int j = 0; j < {WARP}; ++j)"):
+            code.add(f"const {places.index} row = first + j < rows ? first + j : rows - 1;")
+            places.rows(code, places.kept_indices(code, "row"))
+            yield
 
     def rows(self) -> str:
         """Return the body of a kernel in which a block has a row."""
-        code, places, graph = self.code, self.places, self.graph
+        code, places = self.code, self.places
         index, block = places.index, self.grid.block
-        first = "blockIdx.x" if index == "int" else "(long long)blockIdx.x"
-        late: set[int] = set()
-        for number, node in graph.numbered:
-            if node.op.kind is Kind.SCAN or late.intersection(node.operands):
-                late.add(number)
-        code.add(f"__shared__ long long room[{block // 32}];")
-        with code.block(f"for ({index} row = {first}; row < rows; row += gridDim.x)"):
+        code.add(f"__shared__ long long room[{block // WARP}];")
+        with code.block(f"for ({index} row = {self.start()}; row < rows; row += gridDim.x)"):
             places.rows(code, places.kept_indices(code, "row"))
-            for number in self.scans:
-                code.add(f"{self.type_of(number)} c{number} = Scan{number}::none();")
+            self.carried()
             with code.block(f"for ({index} start = 0; start < length; start += {_EACH * block})"):
                 code.add(f"const {index} own = start + {_EACH} * threadIdx.x;")
                 for number in self.scans:
                     code.add(f"{self.type_of(number)} x{number}[{_EACH}];")
-                with self.each():
-                    offsets = places.along(code, "e")
-                    known = self.loads(offsets)
-                    for number, _ in graph.numbered:
-                        if number in self.scans:
-                            value = self.made(number, known)
-                            code.add(
-                                f"x{number}[j] = own + j < length ? {value} : Scan{number}::none();"
-                            )
-                        elif number not in late:
-                            known[number] = places.node(code, number, known)
+                with self.each(_EACH, "own"):
+                    for number, value in self.elements(places.along(code, "e")).items():
+                        code.add(
+                            f"x{number}[j] = own + j < length ? {value} : Scan{number}::none();"
+                        )
                 for number in self.scans:
                     code.add("#pragma unroll")
                     code.add(
@@ -200,41 +278,40 @@ class Scans(KernelForm):
                     code.add(f"{self.type_of(number)} all{number};")
                     code.add(
                         f"const {self.type_of(number)} far{number} = "
-                        f"Scan{number}::pair(c{number}, ahead<Scan{number}, {block // 32}>("
+                        f"Scan{number}::pair(c{number}, ahead<Scan{number}, {block // WARP}>("
                         f"x{number}[{_EACH - 1}], (Scan{number}::T*)room, all{number}));"
                     )
                     code.add(f"c{number} = Scan{number}::pair(c{number}, all{number});")
-                with self.each(), code.block("if (own + j < length)"):
-                    offsets = places.along(code, "e")
-                    known = self.loads(offsets)
-                    for number, _ in graph.numbered:
-                        if number in self.scans:
-                            known[number] = code.name(
-                                f"Scan{number}::pair(far{number}, x{number}[j])",
-                                graph.layouts[number].dtype.name,
-                            )
-                        else:
-                            known[number] = places.node(code, number, known)
-                    self.stores(known, offsets)
+                with self.each(_EACH, "own"), code.block("if (own + j < length)"):
+                    scanned = {
+                        number: code.name(
+                            f"Scan{number}::pair(far{number}, x{number}[j])",
+                            self.graph.layouts[number].dtype.name,
+                        )
+                        for number in self.scans
+                    }
+                    self.results(places.along(code, "e"), scanned)
         return "\n".join(code.lines)
 
-    def each(self) -> _Each:
+    @contextmanager
+    def each(self, count: int, first: str) -> Iterator[None]:
         """Run what is added inside for each of a thread's elements, ``e`` of them in the row."""
-        return _Each(self.code, self.places.index)
-
-
-class _Each:
-    def __init__(self, code: Statements, index: str) -> None:
-        self.code = code
-        self.index = index
-
-    def __enter__(self) -> None:
         code = self.code
         code.add("#pragma unroll")
-        self.block = code.block(f"for (int j = 0; j < {_EACH}; ++j)")
-        self.block.__enter__()
-        # past the end the last element stands in: it is not used
-        code.add(f"const {self.index} e = own + j < length ? own + j : length - 1;")
+        with code.block(f"for (int j = 0; j < {count}; ++j)"):
+            # past the end the last element stands in: it is not used
+            code.add(
+                f"const {self.places.index} e = {first} + j < length ? {first} + j : length - 1;"
+            )
+            yield
 
-    def __exit__(self, *_: object) -> None:
-        self.block.__exit__(None, None, None)
+
+def scan_schedule(group: Group, shape: Nest, index_bits: int, processors: int) -> Grid:
+    """Return the default schedule of a scan group."""
+    if shape.columns:
+        return Grid(128, 1, index_bits)
+    if not scans_in_order(group):
+        return Grid(256, 1, index_bits)
+    # warps share a block once each multiprocessor has one
+    warps = min(SHARED_BYTES // square_bytes(group), row_count(shape) // (WARP * processors), 4)
+    return Grid(WARP * max(warps, 1), 1, index_bits)

@@ -18,6 +18,7 @@ from alight._src.codegen.cuda.kernel_program import (
     reduction_length,
     row_count,
 )
+from alight._src.codegen.cuda.nest_choice import SHARED_BYTES
 from alight._src.codegen.cuda.reduction_steps import RUN, TREE
 from alight._src.codegen.cuda.row_kernels import WHOLE_BLOCK, Rows
 from alight._src.codegen.cuda.warp_runs import Way
@@ -26,7 +27,6 @@ from alight._src.ir.table_reduction import CHUNK
 # Of a block, what it leaves apart: several of them have room on a multiprocessor of any kind that
 # has asynchronous copies.
 RING_BYTES = 32 << 10
-_SHARED_BYTES = 48 << 10  # what a block has of shared memory without asking the driver for more
 _PACK = 4  # elements of a thread side by side
 
 _FLOW = """
@@ -79,7 +79,7 @@ class Flow(Rows):
             and not any(visit.scalars for visit in self.phases.passes)
             and all(size == 4 for size in sizes)
             and 0 < ring <= RING_BYTES
-            and ring + states <= _SHARED_BYTES
+            and ring + states <= SHARED_BYTES
         )
 
     def scalar_inputs(self) -> None:
