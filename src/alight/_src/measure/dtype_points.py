@@ -447,8 +447,8 @@ class DtypePoints:
 
     def scans(self, name: str) -> Iterator[Point]:
         for nbytes in FEW_KNOTS[1:] if self.main else ():
-            n = nbytes // self.size
-            yield self.more(name, "scan", n, probes.scan("cumsum", self.dtype, n))
+            side = math.isqrt(nbytes // self.size)
+            yield self.more(name, "scan", side * side, probes.scan("cumsum", self.dtype, side))
 
     def library(self, name: str) -> Iterator[Point]:
         """Yield sorts, gathers, copies that turn arrays around, and Fourier transforms."""

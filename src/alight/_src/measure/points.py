@@ -70,9 +70,9 @@ def _one_of_each(own: DtypePoints, name: str) -> Iterator[Point]:
     few = LIBRARY_KNOTS[-1] // own.size
     for key, group in probes.library(dtype, few):
         yield own.more(name, key, few, group)
-    yield own.more(name, "scan", n, probes.scan("cumsum", dtype, n))
-    yield own.more(name, "select", n, probes.where(dtype, (n,)))
     side = math.isqrt(n)
+    yield own.more(name, "scan", side * side, probes.scan("cumsum", dtype, side))
+    yield own.more(name, "select", n, probes.where(dtype, (n,)))
     for key, m, k in (("dot", 1, n), ("matvec", side, side)):
         yield own.more(name, key, 2.0 * m * k, probes.product(dtype, m, k, 1))
 

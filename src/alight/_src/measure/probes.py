@@ -130,11 +130,12 @@ def lone(dtype: str, n: int, op: str) -> Group:
     return Group(GroupKind.ROWWISE, Graph((row, single), tuple(nodes), (1 + len(nodes),)), (n,))
 
 
-def scan(name: str, dtype: str, n: int) -> Group:
-    """Return a group of one scan over n elements."""
-    layout = _vector(dtype, n)
-    node = Node(OPS[name], (0,), (("axis", 0),), layout)
-    return Group(GroupKind.SCAN, Graph((layout,), (node,), (1,)), (n,))
+def scan(name: str, dtype: str, side: int) -> Group:
+    """Return a group of one scan along the rows of a square: a device whose threads have rows wants
+    many of them."""
+    layout = make_layout(np.dtype(dtype), (side, side))
+    node = Node(OPS[name], (0,), (("axis", 1),), layout)
+    return Group(GroupKind.SCAN, Graph((layout,), (node,), (1,)), layout.shape)
 
 
 def rows(name: str, dtype: str, count: int, length: int, step: int = 1) -> Group:
