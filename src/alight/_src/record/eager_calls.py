@@ -20,7 +20,7 @@ from alight._src.log.decisions import LOG
 from alight._src.record.pending import concrete, manners, site
 from alight._src.record.storage_io import read
 from alight._src.run import evaluate, residency
-from alight.backends.registry import backend_of, device, only_host
+from alight.backends.registry import backend_of, device, joined, only_host
 from alight.errors import PlanError
 
 if TYPE_CHECKING:
@@ -69,11 +69,9 @@ def called(
         found += [p for p in (item if type(item) in (tuple, list) else (item,)) if _ours(p)]
     if not found or any(isinstance(item, np.ndarray) for item in (*args, *kwargs.values())):
         return NotImplemented
-    where = _place(found)
-    if where is None:
-        return NotImplemented
     name = function if isinstance(function, str) else _name(function)
-    if name not in where.support.calls or kwargs.get("out") is not None:
+    where = _place(found, name)
+    if where is None or name not in where.support.calls or kwargs.get("out") is not None:
         return NotImplemented
     if not all(layout_of(array).size for array in found):
         return NotImplemented
@@ -101,14 +99,17 @@ def _ours(item: Any) -> bool:
     return isinstance(item, ArrayBase)
 
 
-def _place(arrays: Sequence[ArrayBase]) -> Device | None:
-    """Return the device that should do a call with these arrays."""
+def _place(arrays: Sequence[ArrayBase], name: str) -> Device | None:
+    """Return the device that should do a call of a function with these arrays."""
     force = current_policy().force
     if force is not None and force.device is not None:
         wanted = force.implementation in (None, "library") and force.device != HOST_DEVICE
         return device(force.device) if wanted else None
     if force is not None:
         return None
+    if any([name in opened.support.calls for opened in joined().values()]):
+        # what is pending lies somewhere once it is made, and NumPy would have it made, too
+        evaluate.evaluate([array.storage.value for array in arrays], read=False)
     spaces: set[str] = set()
     there = here = 0
     for array in arrays:

@@ -8,14 +8,13 @@ from typing import Any
 from alight._core import ArrayBase, Value, at_hand, floor, layout_of, native
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
-from alight._src.record.eager_calls import called
+from alight._src.record.device_indexing import drops_imaginary, get_there, set_there
 from alight._src.record.pending import (
     OUTRIGHT,
     array_floor,
     at_hand_below,
     call_there,
     concrete,
-    loses_imaginary,
     manners,
     record_floor,
     shape_of,
@@ -80,10 +79,9 @@ def getitem(array: ArrayBase, key: Any) -> Any:
     """Return ``array[key]`` with NumPy's meaning: a view, an element or a copy."""
     basic, integers = _basic_key(key)
     if not basic:
-        if isinstance(key, ArrayBase) and layout_of(key).ndim:
-            found = called("getitem", (array, key), {})
-            if found is not NotImplemented:
-                return found
+        found = get_there(array, key)
+        if found is not NotImplemented:
+            return found
         key = plain_key(key)
         basic, integers = _basic_key(key)
     lay = layout_of(array)
@@ -134,12 +132,12 @@ def setitem(array: ArrayBase, key: Any, item: Any) -> None:
     check_writeable(array)  # before the key is looked at
     basic, integers = _basic_key(key)
     if not basic:
-        if _masked(array, key, item) or _set_there(array, key, item):
+        if _masked(array, key, item) or set_there(array, key, item):
             return
         key = plain_key(key)
         basic, integers = _basic_key(key)
     lay = layout_of(array)
-    if not basic or _drops_imaginary(item, lay.dtype):
+    if not basic or drops_imaginary(item, lay.dtype):
         _set_now(array, key, item)
         return
     given = key
@@ -189,30 +187,6 @@ def _in_numpys_order(array: ArrayBase, window: np.ndarray[Any, Any], item: Any) 
     return step != window.strides[0] and window.size > 1 and may_meet(item, array)
 
 
-def _drops_imaginary(item: Any, dtype: np.dtype[Any]) -> bool:
-    """Tell whether NumPy warns, at the call, that imaginary parts are lost."""
-    given = layout_of(item).dtype if isinstance(item, ArrayBase) else getattr(item, "dtype", None)
-    return isinstance(given, np.dtype) and loses_imaginary(given, dtype)
-
-
-def _set_there(array: ArrayBase, key: Any, item: Any) -> bool:
-    """Have a device set elements that an index array of ours picks; tell whether it did."""
-    if not isinstance(key, ArrayBase) or not layout_of(key).ndim:
-        return False
-    dtype = layout_of(array).dtype
-    if _drops_imaginary(item, dtype):
-        return False
-    if not isinstance(item, ArrayBase):
-        if not isinstance(item, (bool, int, float, complex, np.generic)):
-            return False
-        try:
-            with np.errstate(all="raise"):
-                item = np.asarray(item, dtype)[()]
-        except failures():
-            return False  # NumPy looks at the key first, and words what of the two is wrong
-    return called("setitem", (array, key, item), {}, (array,)) is not NotImplemented
-
-
 def _set_now(array: ArrayBase, key: Any, item: Any) -> None:
     if isinstance(item, ArrayBase) and item.storage is not array.storage:
         item = host(item)
@@ -258,7 +232,7 @@ def _masked(array: ArrayBase, key: Any, item: Any) -> bool:
     if mask_layout is None or mask_layout.dtype != np.bool_:
         return False
     lay = layout_of(array)
-    if mask_layout.shape != lay.shape or lay.ndim == 0 or _drops_imaginary(item, lay.dtype):
+    if mask_layout.shape != lay.shape or lay.ndim == 0 or drops_imaginary(item, lay.dtype):
         return False
     if isinstance(item, ArrayBase):
         if layout_of(item).ndim:

@@ -84,7 +84,9 @@ def _inside(indices: Any, length: int) -> Any:
 
 
 def _get(cupy: Any, a: Any, key: Any) -> Any:
-    if not a.flags.c_contiguous or type(key) is tuple:
+    taken = key.ndim if key.dtype.kind == "b" else 1
+    steps = [step for step, n in zip(a.strides[taken:], a.shape[taken:], strict=True) if n > 1]
+    if any(step < 0 for step in steps) or steps != sorted(steps, reverse=True):
         raise Unsupported("NumPy decides the strides")
     if key.dtype.kind == "b":
         if key.shape != a.shape[: key.ndim]:
