@@ -16,17 +16,13 @@ from typing import Any as _Any
 from alight._src.base.at_exit import interrupted as _interrupted  # noqa: F401
 
 # isort: split
-from alight import linalg as linalg  # NumPy's own functions of arrays dispatch to it
-from alight._src.api.namespace_lookup import NamespaceInfo as __array_namespace_info__  # noqa: F401
-from alight._src.api.namespace_lookup import find as _find
-from alight._src.api.namespace_lookup import names as _names
-from alight._src.config.loading import policy as policy
-from alight._src.record.array import Array as Array
-from alight._src.record.array import evaluate as evaluate
-from alight._src.record.ufunc_calls import LATE as _LATE
+from alight import _core  # noqa: F401  (NumPy's names as they are now; what records comes later)
 
 if _TYPE_CHECKING:
+    from alight import linalg as linalg
+    from alight._src.api.namespace_lookup import NamespaceInfo as __array_namespace_info__  # noqa: F401
     from alight._src.bench.imported_results import import_results as import_results
+    from alight._src.config.loading import policy as policy
     from alight._src.explain.explained_call import explain as explain
     from alight._src.explain.forecast import device_report as device_report
     from alight._src.explain.forecast import estimate as estimate
@@ -37,44 +33,57 @@ if _TYPE_CHECKING:
     from alight._src.explain.report import reset as reset
     from alight._src.jit.decorator import jit as jit
     from alight._src.launch.install import install as install
+    from alight._src.record.array import Array as Array
+    from alight._src.record.array import evaluate as evaluate
 
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
 
-_LATE["numpy.fft"] = lambda: _import("alight.fft")
-# What users have beside NumPy's names, and where it is defined.
+# What users have beside NumPy's names, and where it is defined below `_src`.
 _OWN = {
-    **dict.fromkeys(("device_report", "estimate", "fastest_device", "fusion_report"), "forecast"),
-    **dict.fromkeys(("devices", "report", "reset"), "report"),
-    "explain": "explained_call",
+    **dict.fromkeys(
+        ("device_report", "estimate", "fastest_device", "fusion_report"), "explain.forecast"
+    ),
+    **dict.fromkeys(("devices", "report", "reset"), "explain.report"),
+    **dict.fromkeys(("Array", "evaluate"), "record.array"),
+    "explain": "explain.explained_call",
+    "import_results": "bench.imported_results",
+    "install": "launch.install",
+    "jit": "jit.decorator",
+    "policy": "config.loading",
 }
+# Packages and modules that are users' own, too.
+_INNER = frozenset(
+    ("_core", "_src", "backends", "device", "errors", "fft", "linalg", "ops", "random")
+)
+# Of names above, what is had without what records; all else is loaded with NumPy's names.
+_WITHOUT_ARRAYS = frozenset(("install", "policy"))
+_NAMES = "alight._src.api.namespace_lookup"
 
 
 def __getattr__(name: str) -> _Any:
-    if name in ("fft", "ops", "random", "_src"):
+    if name in _INNER:
         return _import(f"alight.{name}")
     if name == "__all__":
         found: _Any = __dir__()
-    elif name == "jit":
-        found = _import("alight._src.jit.decorator").jit
-    elif name == "install":
-        found = _import("alight._src.launch.install").install
-    elif name == "import_results":
-        found = _import("alight._src.bench.imported_results").import_results
+    elif name == "__array_namespace_info__":
+        found = _import(_NAMES).NamespaceInfo
     elif name in ("load_ipython_extension", "unload_ipython_extension"):  # as IPython asks for them
         found = getattr(_import("alight._src.launch.notebook"), name.partition("_")[0])
     elif name == "pytest_plugins":  # as pytest asks for them
         found = ["alight._src.launch.pytest_plugin"]
     elif name in _OWN:
-        found = getattr(_import(f"alight._src.explain.{_OWN[name]}"), name)
+        if name not in _WITHOUT_ARRAYS:
+            _import(_NAMES)
+        found = getattr(_import(f"alight._src.{_OWN[name]}"), name)
     elif name.startswith("__"):
         raise AttributeError(f"module 'alight' has no attribute {name!r}")
     else:
         try:
-            found = _find(name)
+            found = _import(_NAMES).find(name)
         except AttributeError:
             told = f"module 'alight' has no attribute {name!r}"
-            if hasattr(Array, name):
+            if hasattr(_import("alight._src.record.array").Array, name):
                 told += f". Fix: arrays have it: write x.{name}"
             raise AttributeError(told) from None
     globals()[name] = found
@@ -82,8 +91,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    others = ("Array", "evaluate", "import_results", "install", "jit", "ops", "policy")
-    return sorted({*_names(), *others, *_OWN})
+    return sorted({*_import(_NAMES).names(), "ops", *_OWN})
 
 
 if _environ.get("ALIGHT_REPORT"):

@@ -23,7 +23,7 @@ from alight._src.log.decisions import logger
 from alight._src.store import default_store, digest
 from alight.backends import registry
 
-__all__ = ["GUESSED_FLOOR", "LEAST_FLOOR", "PACES", "ROW_PACES", "measured_floors", "settle_floor"]
+__all__ = ["GUESSED_FLOOR", "PACES", "ROW_PACES", "measured_floors", "settle_floor"]
 
 # Elements that NumPy reads in the time in which it adds one float64 to another (the floor counts
 # those), by type: what is quicker than an addition is NumPy's at once in larger arrays. Measured
@@ -124,9 +124,6 @@ def _floor_key() -> str:
 
 # Until the first process has measured it: the most that quiet machines showed.
 GUESSED_FLOOR = 330_000
-# Under `alight run` new arrays of fewer elements do not ask for the floor: a program of nothing
-# else waits for no look into the store. Half of the least that any machine showed.
-LEAST_FLOOR = 75_000
 
 
 def _floor_here(planning_seconds: Callable[[], float]) -> int:

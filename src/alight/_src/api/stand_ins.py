@@ -15,15 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from alight._core import POLICY, ArrayBase, Creation, Namespace, View, floor, layout_of, native
-from alight._src.adapt import first_plan
-from alight._src.log.decisions import LOG
-from alight._src.record.array import Array
-from alight._src.record.array_flags import made_over
-from alight._src.record.conversions import adopt, asarray
-from alight._src.record.numpy_fallback import over
-from alight._src.record.pending import array_floor, concrete
-from alight._src.record.storage_io import is_scalar
+from alight._core import POLICY, ArrayBase, Creation, Namespace, floor
 
 __all__ = [
     "NAME", "RunNamespace", "numpy_namespace", "random_namespace", "stand_ins", "wrap_creation",
@@ -57,58 +49,14 @@ _NOT_DRAWS = frozenset(
 _FILLING = frozenset(("random", "standard_normal", "standard_exponential", "standard_gamma"))
 _IN_PLACE = frozenset(("shuffle", "permuted"))
 
-_UNMEASURED = "no profile of the host yet: made when a program ends, or by `alight calibrate`"
-
 _ndarray = np.ndarray
-_references = sys.getrefcount
-
-
-def _baseline() -> int:
-    # What getrefcount answers differs between interpreters: measure it where it is known.
-    view = np.empty(2)[:1]
-    base = view.base
-    return _references(base)
-
-
-_UNSHARED = _baseline()
 
 
 def _settle(result: np.ndarray[Any, Any]) -> Any:
     """Return a new large result as alight's, where nobody else can see its memory."""
-    if result.size < array_floor():  # the first comes here before the floor is known
-        return result
-    if floor.scalars and not floor.kept:
-        if first_plan.wait_to_plan():
-            LOG.demotion("the program's first work", first_plan.WAITING, None)
-        elif first_plan.left_to_numpy():
-            LOG.demotion("all work", _UNMEASURED, None)
-            return result
-    base: Any = result.base
-    if base is None:
-        return adopt(result)
-    if type(base) is bytes:
-        return _read_only(adopt(result.copy("K")), base)
-    # NumPy reshapes what it made (linspace, load): the base is as new as the result.
-    if type(base) is _ndarray and base.base is None and _references(base) <= _UNSHARED:
-        flags = result.flags
-        if flags.writeable and base.flags.owndata and native(result.dtype):
-            dense = flags.c_contiguous or flags.f_contiguous
-            return Array.of(concrete(result)) if dense else result
-    return result
+    from alight._src.api.adopted import settled  # late: most programs have no large arrays
 
-
-def _read_only(array: Any, base: bytes) -> Any:
-    """Return a copy of bytes as NumPy gives the view of them: not writeable."""
-    if isinstance(array, ArrayBase):
-        array.window = View(layout_of(array), 0, writeable=False)
-        made_over(array, base)
-    else:
-        array.flags.writeable = False
-    return array
-
-
-def _frombuffer(array: Any, *rest: Any, **kwargs: Any) -> Any:
-    return over(array, _OWN["frombuffer"](np.asarray(array), *rest, **kwargs))
+    return settled(result)
 
 
 def _dress(wrapper: Any, name: str) -> Any:
@@ -143,23 +91,12 @@ def _wrap_method(function: Callable[..., Any], writing: Callable[..., Any] | Non
 def _wrap_conversion(function: Callable[..., Any]) -> Any:
     """Return one of the ``asarray`` family, which leaves an array of ours ours."""
     name = function.__name__
-    least_change = name in ("asarray", "asanyarray")
     plain = wrap_creation(function)
 
     def convert(array: Any, *rest: Any, **kwargs: Any) -> Any:
-        if least_change and len(rest) <= 2 and kwargs.keys() <= {"dtype", "order", "copy"}:
-            return asarray(array, *rest, **kwargs)
-        if name == "array" and len(rest) <= 1 and kwargs.keys() <= {"dtype"}:
-            return asarray(array, *rest, copy=True, **kwargs)
-        if is_scalar(array):
-            return plain(array.now(), *rest, **kwargs)  # a new array
-        if name == "require":
-            from alight._src.api.creation import require  # late: few programs name it
+        from alight._src.api.adopted import converted
 
-            return require(array, *rest, **kwargs)  # what an export owns is not what the array does
-        exported = np.asarray(array)
-        result = plain(exported, *rest, **kwargs)
-        return array if result is exported else result
+        return converted(name, plain, array, *rest, **kwargs)
 
     return wrap_creation(function, name, convert)
 
@@ -170,9 +107,12 @@ def wrap_many(function: Callable[..., Any]) -> Any:
     @wraps(function)
     def creation(*args: Any, **kwargs: Any) -> Any:
         results = function(*args, **kwargs)
-        least = array_floor() if floor.kept else (POLICY.get() or floor).record_floor
+        policy = POLICY.get()
+        least = floor.kept or floor.record_floor if policy is None else policy.record_floor
         return type(results)(
-            _settle(r) if type(r) is _ndarray and r.size >= least else r for r in results
+            # below zero the floor is not known yet: from that size on it is asked for
+            _settle(r) if type(r) is _ndarray and r.size >= abs(least) else r
+            for r in results
         )
 
     return _dress(creation, function.__name__)
@@ -275,7 +215,7 @@ def numpy_namespace() -> RunNamespace:
     ours["full"] = wrap_creation(_OWN["full"], fills=...)
     for name in _CONVERTING:
         ours[name] = _wrap_conversion(_OWN[name])
-    ours["frombuffer"] = wrap_creation(_OWN["frombuffer"], convert=_frombuffer)
+    ours["frombuffer"] = wrap_creation(_OWN["frombuffer"], convert=_from_buffer)
     ours["meshgrid"] = wrap_many(_OWN["meshgrid"])
     ours["load"] = _dress(_load_any, "load")
     ours["mgrid"] = _MeshGrid()
@@ -293,6 +233,12 @@ def numpy_namespace() -> RunNamespace:
     _shown_as(np, made)
     sys.modules[NAME] = made
     return made
+
+
+def _from_buffer(array: Any, *rest: Any, **kwargs: Any) -> Any:
+    from alight._src.record.numpy_fallback import over  # late: there are arrays of ours by now
+
+    return over(array, _OWN["frombuffer"](np.asarray(array), *rest, **kwargs))
 
 
 class _MeshGrid(type(np.mgrid)):  # type: ignore[misc]

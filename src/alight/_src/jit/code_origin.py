@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sysconfig
 import threading
 from functools import cache
 from types import FunctionType
@@ -35,6 +34,8 @@ def _paths() -> dict[str, str]:
 
 
 def _asked() -> dict[str, str]:
+    import sysconfig  # late: most programs' starts do not ask
+
     with _asking:
         return sysconfig.get_paths()  # every question makes them all anew
 

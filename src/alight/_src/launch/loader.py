@@ -31,7 +31,6 @@ import numpy as np
 
 import alight.errors
 from alight._core import floor, hooks
-from alight._src.adapt.record_floor import LEAST_FLOOR
 from alight._src.api.stand_ins import numpy_namespace, random_namespace
 from alight._src.base.failures import failures, ignoring_failures
 from alight._src.config.loading import config
@@ -39,7 +38,6 @@ from alight._src.jit.gates import Origin, gated, with_gates
 from alight._src.launch.hot_functions import takes_functions
 from alight._src.launch.numpy_imports import rewrite
 from alight._src.record.reported_class import asks_what_it_means
-from alight._src.record.tracebacks import clean_chain, without_ours
 
 __all__ = [
     "folder_of",
@@ -427,6 +425,11 @@ def serving() -> bool:
     return bool(_program)
 
 
+# New arrays of fewer elements do not ask for the floor: a program of nothing else waits for no look
+# into the store, nor for what records. Half of the least floor that any machine showed.
+_LEAST_FLOOR = 75_000
+
+
 def serve(folder: str, package: str | None = None) -> None:
     """Have this process be a program's whose files lie in a folder, and beside a package that is
     not installed."""
@@ -435,7 +438,7 @@ def serve(folder: str, package: str | None = None) -> None:
         _serve_folder(beside)
     floor.scalars = True
     if floor.record_floor < 0 and not config().policy.floor:
-        floor.record_floor = -LEAST_FLOOR
+        floor.record_floor = -_LEAST_FLOOR
     hooks.appears = _appearance(_packages())
 
 
@@ -459,6 +462,8 @@ def _print_like_python(error: BaseException) -> None:
     # The first frame is the running function's; _compile's follows where there is a syntax error.
     own = traceback.tb_next if traceback is not None else None
     if config().log_level == "off":
+        from alight._src.record.tracebacks import clean_chain, without_ours  # late: few end so
+
         own = without_ours(own)
         clean_chain(error)
     elif own is not None and own.tb_frame.f_code is _compile.__code__:

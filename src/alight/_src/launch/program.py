@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from alight._src.adapt.first_plan import plan_at_once
 from alight._src.base.failures import failures
 from alight._src.config.loading import config, current_policy
 from alight._src.config.schema import checked
@@ -83,6 +82,8 @@ def to_run(
     wanted = checked("report", report, "--report") if report else asked
     if wanted is None:
         return action(script, arguments, module, code)
+    from alight._src.adapt.first_plan import plan_at_once  # late: most start without a report
+
     plan_at_once()  # a report is asked for to see plans, on programs that are short often
     from alight._src.explain.report_at_exit import at_exit, not_at_exit  # 2 ms
 
@@ -100,6 +101,8 @@ def to_run(
 def to_explain(script: str, arguments: Sequence[str], module: bool, code: bool) -> Action:
     """Return what runs the program, and prints each decision and its losers at its end."""
     check_settings()
+    from alight._src.adapt.first_plan import plan_at_once
+
     plan_at_once()  # plans are what is to be explained
     run = action(script, arguments, module, code)
     from alight._src.explain.report_at_exit import explain_at_exit

@@ -7,6 +7,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from opcode import opmap
 from typing import Any, TypeVar
 
@@ -401,8 +402,8 @@ class Array(ArrayMethods):
     # -- protocols --------------------------------------------------------------------------------
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         ours = FUNCTIONS.get(func)
-        if ours is None and (load := LATE.pop(getattr(func, "__module__", ""), None)) is not None:
-            load()
+        if ours is None and (late := LATE.pop(getattr(func, "__module__", ""), None)) is not None:
+            import_module(late)
             ours = FUNCTIONS.get(func)
         if ours is not None:
             return ours(*args, **kwargs)
@@ -435,7 +436,8 @@ Array.__array_interface__ = property(storage_io.interface)  # type: ignore[attr-
 complete(Array, ArrayMethods)
 Array.T = property(vars(Array)["transpose"], doc=ArrayMethods.T.__doc__)  # type: ignore
 
-hooks.appears = class_told
+if hooks.appears is None:  # `alight run` says it before anything records
+    hooks.appears = class_told
 hooks.array = Array
 hooks.binary = public(operators.binary)
 hooks.unary = public(operators.unary)

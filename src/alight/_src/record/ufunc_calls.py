@@ -45,8 +45,8 @@ from alight._src.run import evaluate
 
 # NumPy function → ours; the modules above fill it. What is not here runs in NumPy and is counted.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-# Modules of NumPy's that load late → what makes their functions ours, when the first is called.
-LATE: dict[str, Callable[[], object]] = {}
+# Modules of NumPy's → what makes their functions ours, imported when the first is called.
+LATE = {f"numpy.{name}": f"alight.{name}" for name in ("fft", "linalg")}
 
 # Of what has no axes NumPy has arrays where it comes of these, of all else scalars.
 _ARRAYS = frozenset((WHERE, OPS["tensordot"]))
