@@ -185,8 +185,18 @@ class Dispatching(GuardCache):
         if answer is not None:
             self.hear(answer, missed, put_back=before in SETTLED)
             before = kind.phase
+        result = NotImplemented
         if program is not None and before in RACES:
-            self.race_kernels(missed, program)
+            result = self.race_kernels(missed, program)
+        if result is NotImplemented:
+            result = self._by_its_way(missed, program)
+        now = kind.phase
+        if now is not before and now is Phase.ON_NUMPY:
+            LOG.demotion(f"jit {self.__qualname__}", kind.why, self._place)
+        return result
+
+    def _by_its_way(self, missed: MissedCall, program: HostProgram | None) -> Any:
+        learned, kind = missed.learned, missed.specialization
         arrays = 0 if (described := missed.described) is None else len(described.arrays)
         way = kind.way(program, learned.proof.ops, arrays, _all_there)
         if way in _PLANNED and not _may_run(kind):
@@ -196,9 +206,6 @@ class Dispatching(GuardCache):
         result = _ANSWERS[way](self, missed, program, way)
         if kind.phase in OPEN:
             kind.judge()
-        now = kind.phase
-        if now is not before and now is Phase.ON_NUMPY:
-            LOG.demotion(f"jit {self.__qualname__}", kind.why, self._place)
         return result
 
     def _time_numpy(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:

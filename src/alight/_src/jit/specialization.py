@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
+from alight._src.adapt import first_plan
 from alight._src.adapt.contest import CLEAR, KERNEL_RULES, PLAN_RULES, Contender, Contest
 from alight._src.adapt.foreground import FOREGROUND, SHARE
 from alight._src.base.at_fork import renewed
@@ -234,33 +235,51 @@ class Specialization:
 
     def waits(self, ops: float | None) -> bool:
         """Tell whether NumPy should have this call too, before alight's way is tried at all."""
+        if not self.numpy_seconds:
+            return True
+        unknown = ops is None or math.isinf(ops)
+        count = self.numpy_seconds[0] / _NUMPY_SECONDS
+        each_seconds = max(_NUMPY_SECONDS, self.elements * _ELEMENT_SECONDS)
+        if ops is not None and not unknown:
+            count = min(ops, count)
+            each_seconds = self.numpy_seconds[0] / count
+        # A good part of NumPy's time can be had: fewer kernels may have it.
+        pays = each_seconds >= _ELEMENTS_SECONDS
+        if pays and self.spent_seconds >= SHARE * FOREGROUND.loading_seconds:
+            # Behind, and soon: what the first calls of a process wait for, later ones do not.
+            first_plan.come()
         if len(self.numpy_seconds) < PLAN_RULES.least_laps:
             return True
-        numpy_seconds = self.numpy_seconds[0]
-        count = numpy_seconds / _NUMPY_SECONDS
-        if ops is None or math.isinf(ops):
-            many = TRACE_SECONDS * count > GRACE_SECONDS
-            each_seconds = max(_NUMPY_SECONDS, self.elements * _ELEMENT_SECONDS)
-            if many and each_seconds < TRACE_SECONDS:
-                # Nobody knows how many ops there are, each of which NumPy does in less time than
-                # it takes to trace it: what a body may take until it is given up will be lost, or
-                # what it takes to record as many ops as NumPy has time for, if that is less. These
-                # calls earn that themselves, however long the process has run.
-                recording_seconds = numpy_seconds / each_seconds * RECORD_SECONDS
-                most_seconds = self._room_seconds(ops) + numpy_seconds
-                lost_seconds = min(most_seconds, max(GRACE_SECONDS, recording_seconds))
-                self._earning_seconds = lost_seconds / SHARE - self.spent_seconds
-                return self._earning_seconds > 0.0
-            price = _look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS))
-            return not FOREGROUND.allows(price, self.spent_seconds)
-        count = min(ops, count)
-        price = _look_seconds(count)
+        if unknown and each_seconds < TRACE_SECONDS and TRACE_SECONDS * count > GRACE_SECONDS:
+            return self._earns(each_seconds, pays)
+        price = _look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS) if unknown else count)
         if FOREGROUND.allows(price, self.spent_seconds):
             return False
-        # Where a good part of NumPy's time can be had, waiting on costs as much as looking once
-        # NumPy has taken as long.
-        pays = numpy_seconds >= _ELEMENTS_SECONDS * count
-        return not (pays and self.spent_seconds >= price and FOREGROUND.grants(price))
+        # To wait on would cost as much as to look, where that promises to pay.
+        granted = pays and FOREGROUND.grants(price)
+        own_seconds = price if granted else price / SHARE
+        # Others' time counts too, and may pass while these calls do not run.
+        left_seconds = FOREGROUND.allows_in(price) / 2
+        self._earning_seconds = min(own_seconds - self.spent_seconds, left_seconds)
+        return not granted or own_seconds > self.spent_seconds
+
+    def _earns(self, each_seconds: float, pays: bool) -> bool:
+        """Tell whether calls of nobody knows how many ops, each of which NumPy does in less time
+        than it takes to trace it, have to go on until they have earned a look at them.
+
+        What a body may take until it is given up will be lost, or what it takes to record as many
+        ops as NumPy has time for, if that is less. They earn that themselves, however long the
+        process has run, unless it is young and most of NumPy's time goes to elements.
+        """
+        numpy_seconds = self.numpy_seconds[0]
+        recording_seconds = numpy_seconds / each_seconds * RECORD_SECONDS
+        most_seconds = self._room_seconds(None) + numpy_seconds
+        lost_seconds = min(most_seconds, max(GRACE_SECONDS, recording_seconds))
+        own_seconds = lost_seconds / SHARE
+        if pays and FOREGROUND.has_grace(lost_seconds):
+            own_seconds = lost_seconds
+        self._earning_seconds = own_seconds - self.spent_seconds
+        return self._earning_seconds > 0.0
 
     def _room_seconds(self, ops: float | None) -> float:
         """Return what a run of the body on Arrays may take beside NumPy's time."""
@@ -453,6 +472,8 @@ class Specialization:
 
     def judge(self) -> None:
         """Take the faster way once that is clear; NumPy's where it is not."""
+        if self.race is not None and self.bits is Bits.OTHER:
+            return  # its kernels, which have the calls now, would come too late after NumPy
         if self.phase in OPEN and (winner := self.contest.winner()) is not None:
             self.came(Event.PLAN_WON if winner is _PLAN else Event.NUMPY_WON)
 
