@@ -120,13 +120,11 @@ class GuardCache(CallGuard):
             # What promises to pay stays within what measuring may take, or the calls have by now
             # taken twice as long, where it is not answers that calls wait for anyway; all else
             # within the share of what these calls took.
-            if not promises(launchable, plan_seconds or numpy_seconds):
-                if racing > SHARE * kind.spent_seconds:
-                    return NotImplemented
-            elif ours or not exact:
-                if not FOREGROUND.allows(racing) and kind.spent_seconds < 2 * racing:
-                    return NotImplemented
-            entry = self._entry_of(missed, program, launchable)
+            begins = racing <= SHARE * kind.spent_seconds
+            if promises(launchable, plan_seconds or numpy_seconds):
+                begins = (exact and not ours) or kind.spent_seconds >= 2 * racing
+                begins = begins or FOREGROUND.allows(racing)
+            entry = self._entry_of(missed, program, launchable) if begins else None
             if entry is None:
                 return NotImplemented
             race = kind.race = KernelRace(program, under, entry)
@@ -171,7 +169,8 @@ class GuardCache(CallGuard):
                 numpy_seconds = contest.best(Contender.NUMPY)
             decisions = measured(launchable, numpy_seconds, contest.best(Contender.KERNELS))
             watch_entry(race.entry, launchable, decisions, program.site)
-            race.entry.left = _calls_until(kind.lasts(), contest.best(Contender.KERNELS))
+            seconds = contest.best(Contender.KERNELS)
+            race.entry.left = _calls_until(kind.confirms_in(seconds), seconds)
             self.answer(missed.learned, kind, race.entry)
         return result
 

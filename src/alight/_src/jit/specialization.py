@@ -121,6 +121,8 @@ _PLAIN = frozenset(Way) - {Way.NUMPY_FOR_NOW, Way.WHEN_MADE, Way.TURNS}
 # A call whose time is taken in Python takes so much longer than one that the guard answers (20 to
 # 50 µs; EPYC).
 _TURN_SECONDS = 5e-5
+# Calls of kernels that take less are not asked sooner: asking takes up to 0.4 ms.
+_CONFIRM_SECONDS = 0.010
 # Times the quickest lap that no noise of a mean makes: on a loaded machine medians of few runs
 # differ by 15 %, and a process that shares its core with another takes twice as long.
 _DRIFTED = 2.5
@@ -309,14 +311,26 @@ class Specialization:
 
     def kernels_ran(self, seconds: float, calls: int) -> None:
         """Note what its kernels took in calls that the guard answered. Once their verdict is due it
-        is the same again without a look, unless they take longer than NumPy did."""
+        is the same again without a look, unless they take longer than NumPy did; where their calls
+        do from the beginning, it was wrong."""
         self.spent_seconds += seconds
         self.last_seconds = seconds / calls
+        numpys = self.numpy_seconds
         if self.lasts() <= 0.0:
             if self.last_seconds <= self.contest.best(_NUMPY):  # another thread may begin anew
                 self._judged()
             else:
                 self.look_again()
+        elif self.bits is Bits.SAME and numpys and self.last_seconds > numpys[-1]:
+            self.look_again()
+
+    def confirms_in(self, seconds: float) -> float:
+        """Return for how long its kernels have calls, which took so long each in a race, until
+        these are to confirm that: twice its laps, and twice as many each time that they win."""
+        if math.isinf(self.lasts()):
+            return math.inf
+        laps_seconds = 2 * KERNEL_RULES.laps * 2.0 ** (self._verdicts - 1) * seconds
+        return min(self.lasts(), max(_CONFIRM_SECONDS, laps_seconds))
 
     def lasts(self) -> float:
         """Return for how long these calls may run until their verdict is looked at again: until
