@@ -35,9 +35,10 @@ from alight._src.jit.code_origin import written_by_user
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.guarding import Lap
 from alight._src.jit.host_program import HostProgram
+from alight._src.jit.kernel_race import PROGRAMS as KEPT_PROGRAMS
+from alight._src.jit.kernel_race import KernelRace
 from alight._src.jit.purity import declare_pure, prove
-from alight._src.jit.specialization import PROGRAMS as KEPT_PROGRAMS
-from alight._src.jit.specialization import Bits, KernelRace, Specialization
+from alight._src.jit.specialization import Bits, Specialization
 from alight._src.log.decisions import LOG
 from alight._src.run import kernels
 from alight.errors import ConfigError

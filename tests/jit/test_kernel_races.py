@@ -18,7 +18,8 @@ from alight._src.jit.call_phases import Event, Phase
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.guard_entries import promises
 from alight._src.jit.guarding import Lap
-from alight._src.jit.specialization import Bits, KernelRace, Specialization
+from alight._src.jit.kernel_race import KernelRace
+from alight._src.jit.specialization import Bits, Specialization
 from alight._src.plan.plan import Candidate, Estimate
 from alight._src.run import kernels
 from preferring import be_generated

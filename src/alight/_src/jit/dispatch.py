@@ -54,16 +54,11 @@ from alight._src.jit.guarding import GuardCache, MissedCall
 from alight._src.jit.held_locks import holds_locks
 from alight._src.jit.host_call import HostAdapter, kinds_of
 from alight._src.jit.host_program import HostProgram, NothingWritten
+from alight._src.jit.kernel_race import PROGRAMS
 from alight._src.jit.numpy_generators import writes_into_arrays
 from alight._src.jit.reachability import Reachability
 from alight._src.jit.scope import as_jitted, running
-from alight._src.jit.specialization import (
-    GRACE_SECONDS,
-    PLANNING_SHARE,
-    PROGRAMS,
-    Bits,
-    Specialization,
-)
+from alight._src.jit.specialization import GRACE_SECONDS, PLANNING_SHARE, Bits, Specialization
 from alight._src.jit.trace import ArrayTrace, StartsAnew, Trace
 from alight._src.jit.traced_program import make_array_program, make_program
 from alight._src.log.decisions import LOG

@@ -32,7 +32,8 @@ from alight._src.jit.guard_entries import (
     watch_entry,
 )
 from alight._src.jit.host_program import HostProgram, Launchable
-from alight._src.jit.specialization import Bits, KernelRace, Specialization
+from alight._src.jit.kernel_race import KernelRace
+from alight._src.jit.specialization import Bits, Specialization
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run.plans_behind import Behind
