@@ -68,6 +68,13 @@ def test_who_is_behind_may_have_all_laps() -> None:
     assert contest(rules, old=[9.0] * 2, new=[1.0] * 2).winner() == "new"
 
 
+def test_a_way_whose_laps_are_seldom_quick_is_judged_by_most_of_them() -> None:
+    rules = Rules(laps=5, least_laps=2, rank=2, behind=math.inf)
+    assert contest(rules, old=[4.0] * 2, new=[2.9, 5.1]).winner() is None
+    assert contest(rules, old=[4.0] * 5, new=[2.9, 2.9, 5.1, 5.1, 5.2]).winner() == "old"
+    assert contest(rules, old=[4.0] * 5, new=[2.9, 2.9, 2.9, 5.1, 9.0]).winner() == "new"
+
+
 @pytest.mark.parametrize("ratio", [math.inf, 2.0])
 def test_a_lap_within_one_tick_of_the_clock_ends_no_race(ratio: float) -> None:
     rules = Rules(laps=3, least_laps=1, behind=ratio, ahead=ratio, out=ratio)

@@ -33,10 +33,12 @@ from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import describe
 from alight._src.jit.code_origin import written_by_user
 from alight._src.jit.decorator import Jitted
+from alight._src.jit.guarding import Lap
 from alight._src.jit.host_program import HostProgram
+from alight._src.jit.kernel_race import PROGRAMS as KEPT_PROGRAMS
+from alight._src.jit.kernel_race import KernelRace
 from alight._src.jit.purity import declare_pure, prove
-from alight._src.jit.specialization import PROGRAMS as KEPT_PROGRAMS
-from alight._src.jit.specialization import Bits, KernelRace, Specialization
+from alight._src.jit.specialization import Bits, Specialization
 from alight._src.log.decisions import LOG
 from alight._src.run import kernels
 from alight.errors import ConfigError
@@ -814,16 +816,16 @@ def test_a_race_may_be_ended_by_another_thread_meanwhile(monkeypatch: pytest.Mon
     race, came, ended = Jitted.race_kernels, threading.Event(), threading.Event()
     failures: list[BaseException] = []
 
-    def in_turn(self: Jitted, *args: Any) -> None:
+    def in_turn(self: Jitted, *args: Any) -> Any:
         if threading.current_thread() is other:
             # It has seen that there was no race yet, and goes on when there was one.
             came.set()
             assert ended.wait(60)
-            race(self, *args)
-        else:
-            race(self, *args)
-            ended.set()
-            other.join()
+            return race(self, *args)
+        result = race(self, *args)
+        ended.set()
+        other.join()
+        return result
 
     def call() -> None:
         try:
@@ -1317,7 +1319,8 @@ def test_the_guard_answers_every_kind_of_call_it_has_met(
 ) -> None:
     be_eager(monkeypatch)
     be_generated(monkeypatch)
-    monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_lap", lambda entry, args: 1e-9)
+    lap = Lap(1e-9, NotImplemented)
+    monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_lap", lambda *given: lap)
     jitted: Any = alight.jit(chain)
     given = [(np.arange(float(n)), np.ones(n)) for n in range(20, 45)]
     for args in given:
@@ -1498,14 +1501,15 @@ def test_kernels_and_numpy_race_in_turns_one_lap_a_call(
         order.append("numpy")
         return 0.4
 
-    def lap(entry: Any, args: Any) -> float:
+    def lap(entry: Any, args: Any) -> Lap:
         order.append("kernel")
-        return kernel_seconds
+        return Lap(kernel_seconds, NotImplemented)
 
-    def raced(self: Any, *given: Any) -> None:
+    def raced(self: Any, *given: Any) -> Any:
         before = len(order)
-        race(self, *given)
+        result = race(self, *given)
         calls.append(order[before:])
+        return result
 
     x, y = np.random.default_rng(0).random((2, 100_000))
     jitted: Any = alight.jit(chain)
@@ -1579,9 +1583,9 @@ def test_laps_of_one_race_are_of_one_program(monkeypatch: pytest.MonkeyPatch) ->
         ran.append(("numpy", id(program)))
         return 0.4
 
-    def lap(entry: Any, args: Any) -> float:
+    def lap(entry: Any, args: Any) -> Lap:
         ran.append(("kernel", programs[id(entry)]))
-        return 0.5
+        return Lap(0.5, NotImplemented)
 
     monkeypatch.setattr(Jitted, "_entry_of", entry_of)
     monkeypatch.setattr(Jitted, "shadow", shadow)
@@ -1606,9 +1610,9 @@ def test_a_race_goes_on_under_policies_that_say_the_same(monkeypatch: pytest.Mon
     monkeypatch.setattr(Jitted, "shadow", lambda *given: 0.4)
     monkeypatch.setattr(Specialization, "judge", lambda self: None)
 
-    def slow(entry: Any, args: Any) -> float:
-        laps.append(lap(entry, args))  # infinite where the entry is another policy's
-        return 0.5
+    def slow(entry: Any, args: Any) -> Lap:
+        laps.append(lap(entry, args).seconds)  # infinite where the entry is another policy's
+        return Lap(0.5, NotImplemented)
 
     monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_lap", slow)
     x, y = np.random.default_rng(0).random((2, 100_000))
@@ -1635,9 +1639,9 @@ def test_where_numpy_has_lost_it_is_not_waited_for_again(monkeypatch: pytest.Mon
     be_generated(monkeypatch)
     order: list[str] = []
 
-    def lap(entry: Any, args: Any) -> float:
+    def lap(entry: Any, args: Any) -> Lap:
         order.append("kernel")
-        return 1e-3
+        return Lap(1e-3, NotImplemented)
 
     x, y = np.random.default_rng(0).random((2, 100_000))
     jitted: Any = alight.jit(chain)

@@ -255,6 +255,37 @@ def test_figures_that_drift_make_a_verdict_young_again() -> None:
     assert kind.lasts() == pytest.approx(first)
 
 
+@pytest.mark.parametrize("bits", [Bits.SAME, Bits.OTHER])
+def test_kernels_whose_calls_take_longer_than_numpys_are_looked_at_again(bits: Bits) -> None:
+    kind = Specialization(Phase.RACING)
+    kind.bits = bits
+    for _ in range(PLAN_RULES.laps):
+        kind.ran_numpy(1e-3)
+    kind.raced(True)
+    assert kind.phase is Phase.ON_KERNELS
+    asked = kind.confirms_in(0.8e-3)
+    assert asked == (math.inf if bits is Bits.OTHER else pytest.approx(10 * 0.8e-3, rel=0.3))
+    kind.kernels_ran(10 * 0.9e-3, 10)
+    assert kind.phase is Phase.ON_KERNELS
+    kind.kernels_ran(10 * 1.2e-3, 10)
+    assert kind.phase is (Phase.ON_KERNELS if bits is Bits.OTHER else Phase.RACING)
+
+
+def test_what_plans_is_loaded_before_a_look_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FOREGROUND, "loading_seconds", 0.015)
+    come: list[int] = []
+    monkeypatch.setattr(specialization.first_plan, "come", lambda: come.append(1))
+    for numpy_seconds, ops, calls in ((1e-3, 3, 1), (1e-4, 3, 8), (1e-4, 300, 20)):
+        kind = Specialization(Phase.WAITING)
+        come.clear()
+        for _ in range(calls):
+            kind.way(None, ops, 1, lambda program: True)
+            kind.ran_numpy(numpy_seconds)
+        assert not come  # not before they took a share of what it takes, or for few elements
+        kind.way(None, ops, 1, lambda program: True)
+        assert bool(come) is (calls < 20)
+
+
 @pytest.mark.parametrize("bits", [Bits.OTHER, Bits.PASSING])
 def test_no_verdict_changes_bits_to_and_fro(bits: Bits) -> None:
     kind = judged(Event.NUMPY_WON, bits)

@@ -185,6 +185,7 @@ def come() -> None:
     """Have what plans loaded, in a thread of its own: work on large arrays was met."""
     if _planner.state is _Planner.ABSENT:
         _planner.state = _Planner.COMING
+        FOREGROUND.loads()
         LOG.demotion("the program's first work", LOADING, None)
         _begin(lambda: None)
 

@@ -48,15 +48,28 @@ class ForegroundBudget:
         left = SHARE * self.elapsed_seconds() - self.spent_seconds
         return seconds <= max(left, SHARE * own_seconds)
 
+    def allows_in(self, seconds: float) -> float:
+        """Return for how long the program has to go on until so much is within its share."""
+        return (seconds + self.spent_seconds) / SHARE - self.elapsed_seconds()
+
+    def has_grace(self, seconds: float) -> bool:
+        """Tell whether so much is left of what a process may spend that is too young to have a
+        share."""
+        return self.spent_seconds + seconds <= _GRACE_SECONDS
+
     def grants(self, seconds: float) -> bool:
         """Tell whether so much may be spent on what promises to pay, also of a process that is too
         young to have a share for it."""
-        return self.spent_seconds + seconds <= _GRACE_SECONDS or self.allows(seconds)
+        return self.has_grace(seconds) or self.allows(seconds)
+
+    def loads(self) -> None:
+        """Note that what plans is loaded behind: no look waits for it."""
+        self.loading_seconds = 0.0
 
     def traced(self, seconds: float) -> None:
         """Note what the first run of a body on Arrays took, its planning with it."""
         self.trace_seconds = min(self.trace_seconds, seconds)
-        self.loading_seconds = 0.0
+        self.loads()
 
     @property
     def own_seconds(self) -> float:

@@ -54,16 +54,11 @@ from alight._src.jit.guarding import GuardCache, MissedCall
 from alight._src.jit.held_locks import holds_locks
 from alight._src.jit.host_call import HostAdapter, kinds_of
 from alight._src.jit.host_program import HostProgram, NothingWritten
+from alight._src.jit.kernel_race import PROGRAMS
 from alight._src.jit.numpy_generators import writes_into_arrays
 from alight._src.jit.reachability import Reachability
 from alight._src.jit.scope import as_jitted, running
-from alight._src.jit.specialization import (
-    GRACE_SECONDS,
-    PLANNING_SHARE,
-    PROGRAMS,
-    Bits,
-    Specialization,
-)
+from alight._src.jit.specialization import GRACE_SECONDS, PLANNING_SHARE, Bits, Specialization
 from alight._src.jit.trace import ArrayTrace, StartsAnew, Trace
 from alight._src.jit.traced_program import make_array_program, make_program
 from alight._src.log.decisions import LOG
@@ -185,8 +180,18 @@ class Dispatching(GuardCache):
         if answer is not None:
             self.hear(answer, missed, put_back=before in SETTLED)
             before = kind.phase
+        result = NotImplemented
         if program is not None and before in RACES:
-            self.race_kernels(missed, program)
+            result = self.race_kernels(missed, program)
+        if result is NotImplemented:
+            result = self._by_its_way(missed, program)
+        now = kind.phase
+        if now is not before and now is Phase.ON_NUMPY:
+            LOG.demotion(f"jit {self.__qualname__}", kind.why, self._place)
+        return result
+
+    def _by_its_way(self, missed: MissedCall, program: HostProgram | None) -> Any:
+        learned, kind = missed.learned, missed.specialization
         arrays = 0 if (described := missed.described) is None else len(described.arrays)
         way = kind.way(program, learned.proof.ops, arrays, _all_there)
         if way in _PLANNED and not _may_run(kind):
@@ -196,9 +201,6 @@ class Dispatching(GuardCache):
         result = _ANSWERS[way](self, missed, program, way)
         if kind.phase in OPEN:
             kind.judge()
-        now = kind.phase
-        if now is not before and now is Phase.ON_NUMPY:
-            LOG.demotion(f"jit {self.__qualname__}", kind.why, self._place)
         return result
 
     def _time_numpy(self, missed: MissedCall, program: HostProgram | None, way: Way) -> Any:

@@ -12,8 +12,9 @@ from alight._src.jit.array_program import ArrayProgram
 from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import CallSignature
 from alight._src.jit.host_call import HostAdapter
+from alight._src.jit.kernel_race import PROGRAMS
 from alight._src.jit.purity import ABSENT, Proof, declare_pure, prove
-from alight._src.jit.specialization import PROGRAMS, Specialization, pays_at_once
+from alight._src.jit.specialization import Specialization, pays_at_once
 from alight._src.record.pending import record_floor
 
 __all__ = ["EXACT_KINDS", "Learned", "States"]

@@ -32,18 +32,19 @@ from alight._src.jit.guard_entries import (
     watch_entry,
 )
 from alight._src.jit.host_program import HostProgram, Launchable
-from alight._src.jit.specialization import Bits, KernelRace, Specialization
+from alight._src.jit.kernel_race import KernelRace
+from alight._src.jit.specialization import Bits, Specialization
 from alight._src.log.decisions import LOG
 from alight._src.plan.plan import LaunchStep
 from alight._src.run.plans_behind import Behind
 from alight._src.run.prepared_step import kernel_at_hand
 from alight.errors import PlanError
 
-__all__ = ["GuardCache", "MissedCall"]
+__all__ = ["GuardCache", "Lap", "MissedCall"]
 
 # How often a function that NumPy has for now asks whether its kernel may be compiled: asking takes
-# some 20 µs, so that after this much work it stays under 1 %.
-_ASK_SECONDS = 0.005
+# 20 µs, and 250 to 400 where the calls have had the caches (thread time): so it stays under 4 %.
+_ASK_SECONDS = 0.010
 # That is with so many arrays, each of which takes 3 µs to describe (4,000: 12 to 14 ms), and goes
 # with their number.
 _ASK_ARRAYS = 16
@@ -76,73 +77,91 @@ class GuardCache(CallGuard):
             "shadow: a subclass gives the seconds that NumPy takes for the call"
         )
 
-    def race_kernels(self, missed: MissedCall, program: HostProgram) -> None:
+    def race_kernels(self, missed: MissedCall, program: HostProgram) -> Any:
         """Race the program's kernels, where it is nothing else, against NumPy, and let the guard
-        launch them if they win."""
+        launch them if they win. Return the call's result where a lap of theirs has made it,
+        NotImplemented where it is still to be answered."""
         # Two threads in one race would find half of what the other leaves, and time each other.
         if not _racing.acquire(blocking=False):
-            return
+            return NotImplemented
         try:
             if missed.specialization.phase in RACES:
-                self._race(missed, program)
+                return self._race(missed, program)
+            return NotImplemented
         finally:
             _racing.release()
 
-    def _race(self, missed: MissedCall, program: HostProgram) -> None:
+    def _race(self, missed: MissedCall, program: HostProgram) -> Any:
         args, kwargs, kind = missed.args, missed.kwargs, missed.specialization
         if kwargs or program.once:
             kind.raced(False)
-            return
+            return NotImplemented
         try:
             plan, launchable = generated(program, kind.patience)
         except Behind:
-            return
+            return NotImplemented
         if launchable is None:
             kind.raced(False)
-            return
+            return NotImplemented
         if not all(map(_at_hand, launchable.steps)):
-            return
+            return NotImplemented
         # Where NumPy has lost, its time is known and what the kernel has to beat is the plan's.
         plan_seconds = kind.alight_seconds[0] if kind.phase is Phase.PLAN_LEADS else None
         numpy_seconds = kind.numpy_seconds[0] if kind.numpy_seconds else kind.last_seconds
         race, under = kind.race, POLICY.get()
+        # What its laps make are answers where they have the bits of those that calls get anyway.
+        exact, ours = _has_numpys_bits(launchable), kind.bits is Bits.OTHER
+        if ours and kind.phase is Phase.NUMPY_LEADS and not exact:
+            kind.raced(False)  # bits would change back
+            return NotImplemented
+        instead = ours and plan is program.plan
+        answers = instead or (kind.bits is Bits.SAME and exact)
         if race is None or race.left(program):
             racing = KERNEL_RULES.laps * (plan_seconds or numpy_seconds)
             # What promises to pay stays within what measuring may take, or the calls have by now
-            # taken twice as long; all else within the share of what these calls took.
-            if not promises(launchable, plan_seconds or numpy_seconds):
-                if racing > SHARE * kind.spent_seconds:
-                    return
-            elif not FOREGROUND.allows(racing) and kind.spent_seconds < 2 * racing:
-                return
-            entry = self._entry_of(missed, program, launchable)
+            # taken twice as long, where it is not answers that calls wait for anyway; all else
+            # within the share of what these calls took.
+            begins = racing <= SHARE * kind.spent_seconds
+            if promises(launchable, plan_seconds or numpy_seconds):
+                begins = (exact and not ours) or kind.spent_seconds >= 2 * racing
+                begins = begins or FOREGROUND.allows(racing)
+            entry = self._entry_of(missed, program, launchable) if begins else None
             if entry is None:
-                return
+                return NotImplemented
             race = kind.race = KernelRace(program, under, entry)
         elif race.program is not program:
-            return
+            return NotImplemented
         if plan_seconds is not None:
             race.against_plan(plan_seconds)
         contest = race.contest
-        if contest.turn() is Contender.NUMPY and kind.bits is not Bits.OTHER:
-            race.numpy_next = True  # one that NumPy answers all the same
-            return
-        if race.lost_seconds() > SHARE * kind.spent_seconds:
-            return  # its first laps find how many threads are best: it has them as they are earned
-        # One lap a call: all at once, a call would take ten times as long.
-        with FOREGROUND.measuring():
-            if contest.turn() is Contender.NUMPY:
+        if contest.turn() is Contender.NUMPY:
+            if ours:
                 contest.lap(Contender.NUMPY, self.shadow(program, args, kwargs))
-                return
-            if race.under is not under:  # one that says the same, made anew
+            else:
+                race.numpy_next = True  # one that NumPy answers all the same
+            return NotImplemented
+        # Its first laps find how many threads are best: it has them as they are earned.
+        if not instead and race.lost_seconds() > SHARE * kind.spent_seconds:
+            return NotImplemented
+        if race.under is not under:  # one that says the same, made anew
+            with FOREGROUND.measuring():
                 made = self._entry_of(missed, program, launchable)
-                if made is None:
-                    return
-                race.under, race.entry = under, made
-            contest.lap(Contender.KERNELS, _lap(race.entry, args))
+            if made is None:
+                return NotImplemented
+            race.under, race.entry = under, made
+        # One lap a call: all at once, a call would take ten times as long.
+        seconds, result = _lap(race.entry, args)
+        contest.lap(Contender.KERNELS, seconds)
+        if not answers:
+            result = NotImplemented
+        if result is not NotImplemented:
+            kind.spent_seconds += seconds
+            seconds = max(0.0, seconds - (plan_seconds or numpy_seconds))
+        if math.isfinite(seconds):
+            FOREGROUND.spend(seconds)
         winner = contest.winner()
         if winner is None:
-            return
+            return result
         kind.raced(winner is Contender.KERNELS)
         if kind.phase is Phase.ON_KERNELS:
             race.entry.take()
@@ -151,8 +170,10 @@ class GuardCache(CallGuard):
                 numpy_seconds = contest.best(Contender.NUMPY)
             decisions = measured(launchable, numpy_seconds, contest.best(Contender.KERNELS))
             watch_entry(race.entry, launchable, decisions, program.site)
-            race.entry.left = _calls_until(kind.lasts(), contest.best(Contender.KERNELS))
+            seconds = contest.best(Contender.KERNELS)
+            race.entry.left = _calls_until(kind.confirms_in(seconds), seconds)
             self.answer(missed.learned, kind, race.entry)
+        return result
 
     def launch_directly(self, missed: MissedCall, program: HostProgram) -> None:
         """Let the guard launch a program whose own plan is generated kernels."""
@@ -257,8 +278,21 @@ def _at_hand(step: LaunchStep) -> bool:
     return step.implementation != "generated" or kernel_at_hand(step)
 
 
-def _lap(entry: Entry, args: tuple[Any, ...]) -> float:
+class Lap(NamedTuple):
+    """What a lap of kernels took, infinitely long where they cannot run, and made."""
+
+    seconds: float
+    result: Any
+
+
+def _lap(entry: Entry, args: tuple[Any, ...]) -> Lap:
     began = perf_counter()
     result = entry.run(args)
     seconds = perf_counter() - began
-    return math.inf if result is NotImplemented else seconds
+    return Lap(math.inf if result is NotImplemented else seconds, result)
+
+
+def _has_numpys_bits(launchable: Launchable) -> bool:
+    """Tell whether all that kernels of ours make has NumPy's bits."""
+    own = [step.group.form for step in launchable.steps if step.implementation == "generated"]
+    return all([form.same_bits for form in own])

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from alight._src.adapt.contest import CLEAR, KERNEL_RULES, PLAN_RULES, Contender, Contest
+from alight._src.adapt import first_plan
+from alight._src.adapt.contest import KERNEL_RULES, PLAN_RULES, Contender, Contest
 from alight._src.adapt.foreground import FOREGROUND, SHARE
 from alight._src.base.at_fork import renewed
 from alight._src.base.formatting import readable_seconds
@@ -28,18 +29,15 @@ from alight._src.jit.call_phases import (
     next_phase,
 )
 from alight._src.jit.host_program import HostProgram
+from alight._src.jit.kernel_race import PROGRAMS, KernelRace
 from alight._src.jit.trace import RECORD_SECONDS, TRACE_SECONDS, Trace
 from alight._src.plan.plan import UnopenedDevices
 from alight._src.run.plans_behind import WAIT_SECONDS, is_at_once
 
-__all__ = ["PROGRAMS", "Bits", "KernelRace", "Specialization", "pays_at_once"]
-
-# How many programs (scalars and all) a kind of call keeps. Functions that take a new float at every
-# call would trace at every call; a handful of alternating settings is what real callers have.
-PROGRAMS = 8
+__all__ = ["Bits", "Specialization", "pays_at_once"]
 
 _LOST = 4.0  # so much slower in two runs is slower in all
-_NUMPY, _PLAN, _KERNELS = Contender
+_NUMPY, _PLAN, _ = Contender
 
 # What NumPy takes for an op on few elements, so that its time says how many there are at most.
 _NUMPY_SECONDS = 7e-7
@@ -61,51 +59,6 @@ LEASE_SECONDS = 2e-5
 PLANNING_SHARE = 20
 
 
-class KernelRace:
-    """The contest of a program's kernels that goes on, one lap a call, and the entry that launches
-    them, which was made for one policy."""
-
-    __slots__ = ("_passed", "contest", "entry", "numpy_next", "program", "under")
-
-    def __init__(self, program: HostProgram, under: Any, entry: Any) -> None:
-        self.program = program
-        self.entry = entry
-        self.under = under
-        self.contest = Contest((_NUMPY, _KERNELS), KERNEL_RULES)
-        self.numpy_next = False  # this call, where NumPy has it, is a lap of NumPy's
-        self._passed = 0
-
-    def against_plan(self, seconds: float) -> None:
-        """Race against a plan that has beaten NumPy, and takes so long."""
-        raced = self.contest.seconds[_KERNELS]
-        self.contest = Contest((_PLAN, _KERNELS), KERNEL_RULES)
-        self.contest.seconds[_KERNELS] = raced
-        self.contest.settle(_PLAN, seconds)
-
-    def numpy_took(self, seconds: float) -> None:
-        """Note what a call took that NumPy had, where that is a lap."""
-        if self.numpy_next:
-            self.numpy_next = False
-            self.contest.lap(_NUMPY, seconds)
-
-    def lost_seconds(self) -> float:
-        """Return what the laps of kernels take that are clearly behind, the next one with them;
-        of others nothing is lost."""
-        contest = self.contest
-        best = contest.best(_KERNELS)
-        leads = min([contest.best(way) for way in contest.seconds])
-        if math.isinf(best) or best <= CLEAR * leads:
-            return 0.0
-        return best * (len(contest.seconds[_KERNELS]) + 1)
-
-    def left(self, program: HostProgram) -> bool:
-        """Tell whether another race is to begin: as many calls of other programs as a kind of call
-        keeps have passed since the last lap."""
-        self.numpy_next = False
-        self._passed = 0 if program is self.program else self._passed + 1
-        return self._passed > PROGRAMS
-
-
 class Bits(Enum):
     """Whether alight's way gives NumPy's bits, which says how NumPy may be timed."""
 
@@ -120,6 +73,8 @@ _PLAIN = frozenset(Way) - {Way.NUMPY_FOR_NOW, Way.WHEN_MADE, Way.TURNS}
 # A call whose time is taken in Python takes so much longer than one that the guard answers (20 to
 # 50 µs; EPYC).
 _TURN_SECONDS = 5e-5
+# Calls of kernels that take less are not asked sooner: asking takes up to 0.4 ms.
+_CONFIRM_SECONDS = 0.010
 # Times the quickest lap that no noise of a mean makes: on a loaded machine medians of few runs
 # differ by 15 %, and a process that shares its core with another takes twice as long.
 _DRIFTED = 2.5
@@ -234,33 +189,51 @@ class Specialization:
 
     def waits(self, ops: float | None) -> bool:
         """Tell whether NumPy should have this call too, before alight's way is tried at all."""
+        if not self.numpy_seconds:
+            return True
+        unknown = ops is None or math.isinf(ops)
+        count = self.numpy_seconds[0] / _NUMPY_SECONDS
+        each_seconds = max(_NUMPY_SECONDS, self.elements * _ELEMENT_SECONDS)
+        if ops is not None and not unknown:
+            count = min(ops, count)
+            each_seconds = self.numpy_seconds[0] / count
+        # A good part of NumPy's time can be had: fewer kernels may have it.
+        pays = each_seconds >= _ELEMENTS_SECONDS
+        if pays and self.spent_seconds >= SHARE * FOREGROUND.loading_seconds:
+            # Behind, and soon: what the first calls of a process wait for, later ones do not.
+            first_plan.come()
         if len(self.numpy_seconds) < PLAN_RULES.least_laps:
             return True
-        numpy_seconds = self.numpy_seconds[0]
-        count = numpy_seconds / _NUMPY_SECONDS
-        if ops is None or math.isinf(ops):
-            many = TRACE_SECONDS * count > GRACE_SECONDS
-            each_seconds = max(_NUMPY_SECONDS, self.elements * _ELEMENT_SECONDS)
-            if many and each_seconds < TRACE_SECONDS:
-                # Nobody knows how many ops there are, each of which NumPy does in less time than
-                # it takes to trace it: what a body may take until it is given up will be lost, or
-                # what it takes to record as many ops as NumPy has time for, if that is less. These
-                # calls earn that themselves, however long the process has run.
-                recording_seconds = numpy_seconds / each_seconds * RECORD_SECONDS
-                most_seconds = self._room_seconds(ops) + numpy_seconds
-                lost_seconds = min(most_seconds, max(GRACE_SECONDS, recording_seconds))
-                self._earning_seconds = lost_seconds / SHARE - self.spent_seconds
-                return self._earning_seconds > 0.0
-            price = _look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS))
-            return not FOREGROUND.allows(price, self.spent_seconds)
-        count = min(ops, count)
-        price = _look_seconds(count)
+        if unknown and each_seconds < TRACE_SECONDS and TRACE_SECONDS * count > GRACE_SECONDS:
+            return self._earns(each_seconds, pays)
+        price = _look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS) if unknown else count)
         if FOREGROUND.allows(price, self.spent_seconds):
             return False
-        # Where a good part of NumPy's time can be had, waiting on costs as much as looking once
-        # NumPy has taken as long.
-        pays = numpy_seconds >= _ELEMENTS_SECONDS * count
-        return not (pays and self.spent_seconds >= price and FOREGROUND.grants(price))
+        # To wait on would cost as much as to look, where that promises to pay.
+        granted = pays and FOREGROUND.grants(price)
+        own_seconds = price if granted else price / SHARE
+        # Others' time counts too, and may pass while these calls do not run.
+        left_seconds = FOREGROUND.allows_in(price) / 2
+        self._earning_seconds = min(own_seconds - self.spent_seconds, left_seconds)
+        return not granted or own_seconds > self.spent_seconds
+
+    def _earns(self, each_seconds: float, pays: bool) -> bool:
+        """Tell whether calls of nobody knows how many ops, each of which NumPy does in less time
+        than it takes to trace it, have to go on until they have earned a look at them.
+
+        What a body may take until it is given up will be lost, or what it takes to record as many
+        ops as NumPy has time for, if that is less. They earn that themselves, however long the
+        process has run, unless it is young and most of NumPy's time goes to elements.
+        """
+        numpy_seconds = self.numpy_seconds[0]
+        recording_seconds = numpy_seconds / each_seconds * RECORD_SECONDS
+        most_seconds = self._room_seconds(None) + numpy_seconds
+        lost_seconds = min(most_seconds, max(GRACE_SECONDS, recording_seconds))
+        own_seconds = lost_seconds / SHARE
+        if pays and FOREGROUND.has_grace(lost_seconds):
+            own_seconds = lost_seconds
+        self._earning_seconds = own_seconds - self.spent_seconds
+        return self._earning_seconds > 0.0
 
     def _room_seconds(self, ops: float | None) -> float:
         """Return what a run of the body on Arrays may take beside NumPy's time."""
@@ -290,14 +263,26 @@ class Specialization:
 
     def kernels_ran(self, seconds: float, calls: int) -> None:
         """Note what its kernels took in calls that the guard answered. Once their verdict is due it
-        is the same again without a look, unless they take longer than NumPy did."""
+        is the same again without a look, unless they take longer than NumPy did; where their calls
+        do from the beginning, it was wrong."""
         self.spent_seconds += seconds
         self.last_seconds = seconds / calls
+        numpys = self.numpy_seconds
         if self.lasts() <= 0.0:
             if self.last_seconds <= self.contest.best(_NUMPY):  # another thread may begin anew
                 self._judged()
             else:
                 self.look_again()
+        elif self.bits is Bits.SAME and numpys and self.last_seconds > numpys[-1]:
+            self.look_again()
+
+    def confirms_in(self, seconds: float) -> float:
+        """Return for how long its kernels have calls, which took so long each in a race, until
+        these are to confirm that: twice its laps, and twice as many each time that they win."""
+        if math.isinf(self.lasts()):
+            return math.inf
+        laps_seconds = 2 * KERNEL_RULES.laps * 2.0 ** (self._verdicts - 1) * seconds
+        return min(self.lasts(), max(_CONFIRM_SECONDS, laps_seconds))
 
     def lasts(self) -> float:
         """Return for how long these calls may run until their verdict is looked at again: until
@@ -453,6 +438,8 @@ class Specialization:
 
     def judge(self) -> None:
         """Take the faster way once that is clear; NumPy's where it is not."""
+        if self.race is not None and self.bits is Bits.OTHER:
+            return  # its kernels, which have the calls now, would come too late after NumPy
         if self.phase in OPEN and (winner := self.contest.winner()) is not None:
             self.came(Event.PLAN_WON if winner is _PLAN else Event.NUMPY_WON)
 

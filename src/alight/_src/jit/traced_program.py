@@ -84,6 +84,7 @@ class _Making:
 
     def __init__(self, patience: float = math.inf) -> None:
         self.roots: list[Value] = []
+        self._rooted: set[int] = set()
         self._patience = patience
         self._slots: dict[int, int] = {}
         self._storages: dict[int, int] = {}
@@ -105,7 +106,8 @@ class _Making:
 
     def root(self, value: Value) -> None:
         """Make a pending value a root."""
-        if not any(value is root for root in self.roots):
+        if id(value) not in self._rooted:
+            self._rooted.add(id(value))
             self.roots.append(value)
 
     def form_of(self, item: Any) -> Any:
