@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import pytest
@@ -248,8 +248,7 @@ def test_what_never_comes_again_is_no_loop_and_long_ones_are_found_anywhere() ->
     assert not any(recurs(range(2000)))
     entries = [*range(1000, 1500), *[n % 64 for n in range(400)]]
     assert len(recurs(entries)[-1]) == 64
-    inner: Callable[[int], list[object]] = lambda n: ["i", "j"] * 5 + [("outer", n)]
-    nested = [entry for n in range(40) for entry in inner(n)]
+    nested = [entry for n in range(40) for entry in (*("i", "j") * 5, ("outer", n))]
     assert {len(found) for found in recurs(nested)} == {0, 2}
 
 

@@ -40,7 +40,7 @@ class Trust(enum.Enum):
 class Turns(NamedTuple):
     """How many turns a loop is thought to take, by what, and what each was seen to gain there."""
 
-    count: float
+    number: float
     trust: Trust
     gain_seconds: float = 0.0
 
@@ -148,12 +148,12 @@ class Switch:
 
     def _share(self, opening_seconds: float) -> float:
         """Return which part of what buying takes has to be lost before."""
-        count, trust, gain = self.expected
+        number, trust, gain = self.expected
         if trust is Trust.NOTHING:
             return 1.0
         if self.turns:
             gain = self.lost_seconds / self.turns
-        if count * gain < self.moving_seconds + opening_seconds:
+        if number * gain < self.moving_seconds + opening_seconds:
             return 1.0 / _TRUST
         return 0.0 if trust is Trust.EARLIER_STARTS else _TRUST
 
