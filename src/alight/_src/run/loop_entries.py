@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
 from alight._core import Data, Layout, Value
+from alight._src.adapt import lazy_devices
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import failures
 from alight._src.base.records import dataclass, field, replace
@@ -105,6 +106,13 @@ class Entry:
         if self.loop is None:
             return 1 < self.comes <= _LOOKS
         return self.loop.is_followed()
+
+    def home_seconds(self) -> float:
+        """Return what it is predicted to take where it was first placed."""
+        if self.home is None:
+            return 0.0
+        plan, facts = self.home
+        return lazy_devices.predicted_seconds(plan, self.graph, facts)
 
     def structure(self) -> str | None:
         """Return what later processes know such requests by."""

@@ -11,6 +11,7 @@ than those that have run here, it is the next start that goes over (`run.stored_
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from alight._src.plan.rent_or_buy import UNKNOWN, Switch, Turns
 from alight._src.run import kernels, stored_loops
 from alight._src.run.loop_entries import Entry, Input, Leaf, entry_of, latest_turn, looked_at
 from alight._src.run.loop_weighing import Copied, Weighed, kept_inputs, others, weighed
+from alight._src.run.plans_behind import OP_SECONDS
 from alight._src.run.stored_loops import Known
 from alight.backends import registry
 from alight.device import Device
@@ -73,6 +75,8 @@ class Loop:
         self._others = 0  # turns in another order
         self._passes = 0  # of the first plan, in this turn
         self._copied: Copied | None = None
+        self._home_seconds = 0.0
+        self._least_seconds = math.inf
 
     @staticmethod
     def found(turn: Sequence[Entry]) -> Loop:
@@ -103,7 +107,7 @@ class Loop:
 
     def is_followed(self) -> bool:
         """Tell whether its plans are looked at as they come."""
-        return self.state is State.FOLLOWED
+        return self.state is State.FOLLOWED and len(self._inputs) < len(self.turn)
 
     def counts(self) -> bool:
         """Tell whether what it loses where it is, is counted for all of its plans at once."""
@@ -134,8 +138,9 @@ class Loop:
     def _follow(self, entry: Entry, values: Sequence[Value]) -> None:
         at = len(self._inputs)
         if at == len(self.turn):
-            self._weigh()
-            self.comes(entry, values)
+            if entry is self.turn[0] and self._may_pay():
+                self._weigh()
+                self.comes(entry, values)
         elif entry is self.turn[at]:
             self._inputs.append(entry.inputs(values, self.turn))
         elif at or self._others:
@@ -143,6 +148,22 @@ class Loop:
             self._others += 1
             if self._others > _OTHER_ORDERS:
                 self._stay("its plans come in no order that recurs")
+
+    def _may_pay(self) -> bool:
+        """Tell whether its turns have taken what making plans for other devices, and opening one,
+        does: until then nothing is gained by knowing more."""
+        if not self._home_seconds:
+            entries = [entry for entry in self.turn if entry is not None]
+            self._home_seconds = sum([entry.home_seconds() for entry in entries])
+            ops = sum([len(entry.graph.nodes) for entry in entries])
+            opening = min(map(lazy_devices.opening_seconds, others()), default=math.inf)
+            self._least_seconds = OP_SECONDS * ops + opening
+        return self._turns_before() * self._home_seconds >= self._least_seconds
+
+    def _turns_before(self) -> int:
+        """Return how many turns it took before it was weighed."""
+        first = self.turn[0]
+        return 0 if first is None else (first.comes - 1) // self.turn.count(first)
 
     def _stay(self, why: str) -> None:
         self.state, self.why = State.STAYS, why
@@ -159,10 +180,9 @@ class Loop:
         found = [one for one in told if one is not None and one.ring.gain_seconds > 0.0]
         self.weighed = max(found, key=lambda one: one.ring.gain_seconds, default=None)
         if self.weighed is None:
-            self._stay("no other memory makes a turn shorter")
+            self._stay("its plans are best where they are placed one by one")
             return
-        before = (entries[0].comes - 1) // entries.count(entries[0])
-        self._begin(max(1, before))
+        self._begin(max(1, self._turns_before()))
 
     def _begin(self, turns: int = 0) -> None:
         """Begin to count what it loses where it is, with turns that have been."""

@@ -137,7 +137,7 @@ def _there(
 ) -> _There:
     """Return a plan of a turn where a device has what the turns before left."""
     assert entry.home is not None
-    plan, facts = entry.home
+    facts = entry.home[1]
     graph, space = entry.graph, device.space
     facts = lazy_devices.with_devices(facts, (device,))
     there = kept_inputs(inputs)
@@ -164,7 +164,7 @@ def _there(
     return _There(
         other,
         Stage(
-            lazy_devices.predicted_seconds(plan, graph, entry.home[1]),
+            entry.home_seconds(),
             seconds + late if launches else None,
             tuple(sorted(reads)),
             tuple(makes.values()),
