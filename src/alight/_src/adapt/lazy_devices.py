@@ -63,6 +63,11 @@ def waiting(policy: Policy) -> tuple[Recalled, ...]:
     return tuple([one for one in found if _waits(one) and policy.allows(one.device.id)])
 
 
+def may_leave_the_host(policy: Policy) -> bool:
+    """Tell whether another memory than the host's may have any work."""
+    return len(registry.devices_allowed(policy)) > 1 or bool(waiting(policy))
+
+
 def _waits(one: Recalled) -> bool:
     name = one.device.id
     if one.reason or registry.left(name) or name in registry.joined():

@@ -259,7 +259,7 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
 
     here, settings = _policy(), config()
     entry = plan = None
-    if not planner_facts.asides and _may_leave_the_host(here):
+    if not planner_facts.asides and lazy_devices.may_leave_the_host(here):
         from alight._src.run import loop_placement  # late: few have a device
 
         entry = loop_placement.entry_for(graph, leaves, read, here)
@@ -295,13 +295,6 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
         runner = checked_execution.CheckedExecution
     execute.runner = runner
     return plan
-
-
-def _may_leave_the_host(here: Policy) -> bool:
-    """Tell whether another memory than the host's may have any work."""
-    from alight._src.adapt import lazy_devices
-
-    return len(registry.devices_allowed(here)) > 1 or bool(lazy_devices.waiting(here))
 
 
 def facts_of(leaves: Sequence[Leaf], read: int = 0) -> Facts:
