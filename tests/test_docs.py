@@ -32,6 +32,7 @@ from alight._src.log.decisions import LOG
 from alight._src.measure.profiles import KIND, fingerprint, profile_key
 from alight._src.plan.cost import Profile, Rates
 from alight._src.plan.curve import Curve, guess
+from alight._src.run.loop_placement import Loop
 from alight._src.store import Store
 from alight.backends import registry
 from alight.backends.base import Backend
@@ -362,11 +363,13 @@ def test_every_field_of_the_report_is_explained() -> None:
         document = report().to_dict()
         called = alight.explain(alight.jit(lambda number: number), 1.0).to_dict()
     document["calls"] = called["calls"]
+    document["loops"] = [Loop([]).row()]
     row = profile_row(made_up_profile())
     row["rates"] = {"*": next(iter(row["rates"].values()))}  # by implementation, all alike
     document["profiles"] = [row]
     document["devices"][0]["gaps"] = [{"what": "", "why": "", "who": ""}]
     lists = {"decisions", "devices", "profiles", "exits", "fallbacks", "demotions", "calls"}
+    lists.add("loops")
     found = {path for path in keys(document) if path not in lists}
     found -= {"machine", "machine.blas", "totals", "totals.element_operations"}
     found -= {"profiles[].rates", "profiles[].rates.*"}

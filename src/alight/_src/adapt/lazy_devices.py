@@ -1,9 +1,9 @@
 """Devices that nobody named: one that was calibrated here takes part once it is worth opening.
 
-Until then plans are made without it, and each says what it lacks by that. When the runs of a
-program have lost as many seconds so as opening takes, the device is opened and plans are made anew
-with it: so nobody loses more than twice what knowing the program beforehand would have cost. All of
-it are predictions, so a program joins its devices at the same place each time.
+Until then plans are made without it, and each says what it lacks by that. When what single requests
+have lost so, with what loops have lost beyond their own moves (`plan.rent_or_buy`), is what opening
+takes, the device is opened and plans are made anew with it. All of it are predictions, so a program
+joins its devices at the same place each time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from alight._src.plan.place import make_plan
 from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, UnopenedDevices
 from alight._src.plan.plan_cost import account, chosen
 from alight._src.plan.prior import prior
+from alight._src.plan.rent_or_buy import Switch, open_due
 from alight.backends import known_devices, registry
 from alight.backends.known_devices import Recalled
 from alight.device import HOST_DEVICE, Device
@@ -62,6 +63,11 @@ def waiting(policy: Policy) -> tuple[Recalled, ...]:
     return tuple([one for one in found if _waits(one) and policy.allows(one.device.id)])
 
 
+def may_leave_the_host(policy: Policy) -> bool:
+    """Tell whether another memory than the host's may have any work."""
+    return len(registry.devices_allowed(policy)) > 1 or bool(waiting(policy))
+
+
 def _waits(one: Recalled) -> bool:
     name = one.device.id
     if one.reason or registry.left(name) or name in registry.joined():
@@ -73,30 +79,24 @@ def unopened_devices(
     plan: Plan, graph: Graph, facts: Facts, devices: Sequence[Recalled]
 ) -> UnopenedDevices | None:
     """Return what a plan lacks by not having these devices; None where it lacks nothing."""
-    without = _seconds(plan, graph, facts)
+    without = predicted_seconds(plan, graph, facts)
     least = {one.device.id: _least_seconds(one.device, facts) for one in devices}
     counted = without - _COUNTING_SECONDS
     able = [one.device for one in devices if counted > least[one.device.id]]
     if not able:
         return None
     most = without - min([least[device.id] for device in able])
-    if not _tally.close:
+    if not _account.close:
         names = tuple([device.id for device in able])
-        return UnopenedDevices(names, most, None, min(map(_opening_seconds, able)))
-    more = replace(
-        facts,
-        devices=(*facts.devices, *able),
-        profiles={**facts.profiles, **planner_facts.profiles(able)},
-        supports=planner_facts.likely_supports,
-        timed=None,
-    )
+        return UnopenedDevices(names, most, None, min(map(opening_seconds, able)))
+    more = with_devices(facts, able)
     better = make_plan(graph, more)
     launches = [step for step in better.steps if isinstance(step, LaunchStep)]
     used = [device for device in able if any([step.device == device.id for step in launches])]
-    seconds = without - _seconds(better, graph, more)
+    seconds = without - predicted_seconds(better, graph, more)
     if not used or seconds < _COUNTING_SECONDS:
         return None
-    opening = sum(map(_opening_seconds, used))
+    opening = sum(map(opening_seconds, used))
     for step in launches:
         if step.implementation == "generated" and step.device in least:
             profile = more.profiles[step.device]
@@ -104,9 +104,31 @@ def unopened_devices(
     return UnopenedDevices(tuple([device.id for device in used]), most, seconds, opening)
 
 
-def _seconds(plan: Plan, graph: Graph, facts: Facts) -> float:
+def with_devices(facts: Facts, devices: Sequence[Device]) -> Facts:
+    """Return the facts as they are where these devices take part, too, open or not."""
+    there = {device.id for device in facts.devices}
+    new = [device for device in devices if device.id not in there]
+    if not new:
+        return replace(facts, timed=None)
+    return replace(
+        facts,
+        devices=(*facts.devices, *new),
+        profiles={**facts.profiles, **planner_facts.profiles(new)},
+        supports=planner_facts.likely_supports,
+        timed=None,
+    )
+
+
+_NOTHING = Estimate(0.0, 0.0, 0.0, {})
+
+
+def nothing(group: Group, device: str, implementation: str) -> Estimate:
+    """Return what a group takes where only copies are counted."""
+    return _NOTHING
+
+
+def predicted_seconds(plan: Plan, graph: Graph, facts: Facts) -> float:
     """Return what a plan is predicted to take, apart from what nobody measured."""
-    nothing = Estimate(0.0, 0.0, 0.0, {})
     # What was measured instead of predicted is not to be compared with what is predicted.
     launches = [s for s in plan.steps if isinstance(s, LaunchStep) and facts.timed is None]
     told = {id(step.group): chosen(step.decision) for step in launches}
@@ -118,7 +140,7 @@ def _seconds(plan: Plan, graph: Graph, facts: Facts) -> float:
             profile = facts.profiles.get(HOST_DEVICE)
             low = prior(group, HOST_DEVICE, implementation, profile).low
             found = Estimate(low, low, low, {})
-        return found or nothing
+        return found or _NOTHING
 
     found = account(plan, graph, facts, known).estimate
     assert found is not None, plan
@@ -136,54 +158,78 @@ def _least_seconds(device: Device, facts: Facts) -> float:
     )
 
 
-def _opening_seconds(device: Device) -> float:
+def opening_seconds(device: Device) -> float:
+    """Return what opening a device takes, by its profile; nothing where it is open."""
     if registry.open_seconds(device) is not None:
         return 0.0  # somebody named it before
     found = planner_facts.profiles((device,))[device.id].one_offs.get("open")
-    return _OPEN_SECONDS if found is None else found.value
+    if found is None:
+        return _OPEN_SECONDS if registry.real(device) else 0.0
+    return found.value
 
 
 @dataclass(slots=True)
-class _Tally:
-    """What this process has lost: at most, in all, while nobody looked closely; then by device."""
+class _Account:
+    """What this process lost by not having devices open: at most, in all, while nobody looked
+    closely; then by device, of requests alone; and the loops that would go there."""
 
     most: float = 0.0
     close: bool = False
-    lost: dict[str, float] = field(default_factory=dict)
+    alone: dict[str, float] = field(default_factory=dict)
+    loops: dict[str, list[Switch]] = field(default_factory=dict)
 
 
-_tally = _Tally()
+_account = _Account()
+
+
+def bidders(name: str) -> list[Switch]:
+    """Return the loops that would go to a device."""
+    return _account.loops.setdefault(name, [])
+
+
+def is_due(name: str, opening: float) -> bool:
+    """Tell whether a device is to be opened, by what requests and loops have lost without it."""
+    return open_due(opening, _account.alone.get(name, 0.0), bidders(name))
 
 
 def ran_without(lacks: UnopenedDevices) -> bool:
-    """Note a run of a plan that lacks devices. True where plans are to be made anew: since the
-    devices were opened by it, or found to be gone, or since what they lack matters by now."""
+    """Note a run, as no turn of a loop, of a plan that lacks devices. True where plans are to be
+    made anew: since the devices were opened by it, or found to be gone, or since what they lack
+    matters by now."""
     if lacks.seconds is None:
         # Planning for the devices takes as long as planning does: it waits until it can matter.
-        _tally.most += lacks.most
-        _tally.close = _tally.most >= lacks.opening
-        return _tally.close
-    lost = _tally.lost
+        _account.most += lacks.most
+        _account.close = _account.most >= lacks.opening
+        return _account.close
+    alone = _account.alone
     # What was lost before is taken for the same share of what it was at most.
-    before = max(0.0, _tally.most - lacks.most) * lacks.seconds / lacks.most
+    before = max(0.0, _account.most - lacks.most) * lacks.seconds / lacks.most
     for name in lacks.devices:
-        lost[name] = lost.get(name, before) + lacks.seconds
-    if min([lost[name] for name in lacks.devices]) < lacks.opening:
+        alone[name] = alone.get(name, before) + lacks.seconds
+    if not all([is_due(name, lacks.opening) for name in lacks.devices]):
         return False
-    for one in known_devices.recalled():
-        if one.device.id in lacks.devices and _waits(one):
-            _join(one)
+    for name in lacks.devices:
+        open_device(name)
     return True
 
 
-def _join(one: Recalled) -> None:
-    name = one.device.id
-    try:
-        registry.join(one)
-    except failures() as error:  # drivers raise anything, and the host can do all of it
-        logger().info("%s takes no part: %s. Fix: `alight doctor` says more.", name, error)
-    else:
-        logger().info("%s takes part: %.3g s were lost without it", name, _tally.lost[name])
+def is_unopened(name: str) -> bool:
+    """Tell whether a device, which nobody named, was calibrated here and may be opened."""
+    return any([one.device.id == name and _waits(one) for one in known_devices.recalled()])
+
+
+def open_device(name: str) -> None:
+    """Have a device that was calibrated here take part; where that fails it never does."""
+    for one in known_devices.recalled():
+        if one.device.id != name or not _waits(one):
+            continue
+        try:
+            registry.join(one)
+        except failures() as error:  # drivers raise anything, and the host can do all of it
+            logger().info("%s takes no part: %s. Fix: `alight doctor` says more.", name, error)
+        else:
+            lost = _account.alone.get(name, 0.0) + sum([x.lost_seconds for x in bidders(name)])
+            logger().info("%s takes part: %.3g s were lost without it", name, lost)
 
 
 class Lack(NamedTuple):
@@ -250,7 +296,7 @@ def standing(device: Device, policy: Policy) -> Standing:
     return Standing(
         True,
         "calibrated; it is opened once programs have lost the "
-        f"{readable_seconds(_opening_seconds(device))} without it that opening takes",
+        f"{readable_seconds(opening_seconds(device))} without it that opening takes",
     )
 
 

@@ -323,10 +323,17 @@ def made_report(snapshot: Snapshot) -> Report:
             "exits": [tally_row(row, "name") for row in snapshot.exits],
             "fallbacks": [tally_row(row, "what") for row in snapshot.fallbacks],
             "demotions": [tally_row(row, "what") for row in snapshot.demotions],
+            "loops": _loops(),
             "calls": [],
             "totals": totals_row(snapshot),
         }
     )
+
+
+def _loops() -> list[Row]:
+    """Return what is told of loops; nothing where no other memory could have had them."""
+    placement = sys.modules.get("alight._src.run.loop_placement")
+    return [] if placement is None else placement.rows()
 
 
 def reset(*unasked: Never) -> None:

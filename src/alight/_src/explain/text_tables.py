@@ -86,6 +86,9 @@ def tables(document: Row, limit: float) -> Iterable[Table]:
         if len(below) > limit:
             title += f"; the {limit} kinds that took longest"
         yield title, header, [_line(row, cut) for row in below[:most]]
+    if loops := document.get("loops"):  # older reports have none
+        header = ["loop at", "plans", "turns", "where", "a turn here", "there", "moving", "regret"]
+        yield "Loops", [*header, "why"], [_loop(row, cut) for row in loops[:most]]
     for part, name in (("exits", "name"), ("fallbacks", "what"), ("demotions", "what")):
         found = document[part]
         if found:
@@ -110,10 +113,28 @@ def tables(document: Row, limit: float) -> Iterable[Table]:
     yield "Totals", ["what", "value"], [[k, v] for k, v in _flat(totals)]
 
 
+def _loop(row: Row, cut: int) -> list[str]:
+    """Return the line of a loop in a table."""
+    sites = [site[cut:] for site in row["call_sites"]]
+    lines = sites[0] if sites else ""
+    if len(sites) > 1:
+        lines += f" to {sites[-1].rpartition(':')[2]}"
+    at = row["switched_at"]
+    where = row["state"] + (f" since turn {at[-1]}" if at else "")
+    if row["device"] is not None:
+        where += f" ({row['device']})"
+    seconds = [
+        "" if row[name] is None else readable_seconds(row[name])
+        for name in ("here_seconds", "there_seconds", "moving_seconds", "regret_seconds")
+    ]
+    return [lines, str(row["period"]), str(row["turns"]), where, *seconds, row["reason"]]
+
+
 def _folder(document: Row) -> str:
     """Return the folder that all call sites are in, with its last separator; "" for none."""
     parts = ("calls", "decisions", "exits", "fallbacks", "demotions")
     sites = {row["call_site"] for part in parts for row in document.get(part, ())} - {None}
+    sites.update([site for row in document.get("loops", ()) for site in row["call_sites"]])
     folders = {os.path.dirname(site) for site in sites}
     if not folders or not all(map(os.path.isabs, folders)):
         return ""

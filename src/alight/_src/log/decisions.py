@@ -327,6 +327,12 @@ class Log:
             for name, number in more.items():
                 self._counts[name] += number
 
+    def copied(self) -> tuple[int, int, int, int]:
+        """Return the copies to devices and back by now, and their bytes."""
+        counts = self._counts
+        sides = counts["uploads"], counts["downloads"]
+        return *sides, counts["upload_bytes"], counts["download_bytes"]
+
     def hit(self) -> None:
         """Count a plan that was found."""
         with self._lock:

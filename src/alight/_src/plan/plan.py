@@ -182,7 +182,8 @@ class Plan:
     ``dead[i]``, no other value of the plan reads those bytes. ``outputs`` are in the order of the
     graph's outputs. ``refused`` are the fusions that were not made. ``skipping`` are the writes
     that follow another version than the one they were recorded after. ``unopened_devices`` is what
-    it lacks by not having devices that are not open."""
+    it lacks by not having devices that are not open; ``entry`` is what requests of its structure
+    are known as where they may be turns of a loop."""
 
     steps: tuple[Step, ...]
     dead: tuple[tuple[int, ...], ...]
@@ -190,6 +191,7 @@ class Plan:
     refused: tuple[Refusal, ...] = ()
     skipping: tuple[WriteStep, ...] = ()
     unopened_devices: UnopenedDevices | None = None
+    entry: Any = None
 
 
 def _everything(device: str, implementation: str, group: Group) -> str | None:

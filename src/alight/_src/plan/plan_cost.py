@@ -16,11 +16,13 @@ from alight.device import HOST_DEVICE
 @dataclass(frozen=True, slots=True)
 class Account:
     """Predicted seconds of a plan; ``estimate`` is None where one of the groups in ``unknown`` has
-    no figure. ``places`` counts the launches of each "device:implementation"."""
+    no figure. ``places`` counts the launches of each "device:implementation"; ``where`` are the
+    spaces that have each memory in the end, by the first value in it."""
 
     estimate: Estimate | None
     unknown: tuple[str, ...]
     places: Mapping[str, int]
+    where: Mapping[int, frozenset[str]]
 
 
 def account(
@@ -80,10 +82,10 @@ def account(
     for position in sorted(facts.host_required):
         bring(graph.outputs[position], host)
     if unknown:
-        return Account(None, tuple(dict.fromkeys(unknown)), places)
+        return Account(None, tuple(dict.fromkeys(unknown)), places, where)
     certain = terms["upload"] + terms["download"] + terms["steps"]
     seconds = sum(terms.values())
-    return Account(Estimate(seconds, low + certain, high + certain, terms), (), places)
+    return Account(Estimate(seconds, low + certain, high + certain, terms), (), places, where)
 
 
 def chosen(decision: Decision) -> Estimate | None:

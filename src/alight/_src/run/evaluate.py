@@ -258,8 +258,14 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
     from alight._src.run import stored_plans
 
     here, settings = _policy(), config()
+    entry = plan = None
+    if not planner_facts.asides and lazy_devices.may_leave_the_host(here):
+        from alight._src.run import loop_placement  # late: few have a device
+
+        entry = loop_placement.entry_for(graph, leaves, read, here)
     facts = facts_of(leaves, read)
-    plan = None
+    if entry is not None:
+        facts = entry.placed(facts)
     large = not planner_facts.asides and len(graph.nodes) >= stored_plans.LEAST_NODES
     if large:
         plan = stored_plans.found(graph, facts)
@@ -278,6 +284,8 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
         if unopened := lazy_devices.waiting(here):
             lacks = lazy_devices.unopened_devices(plan, graph, facts, unopened)
             plan = plan if lacks is None else replace(plan, unopened_devices=lacks)
+        if entry is not None:
+            plan = entry.planned(plan, facts)
     runner = execute.Execution
     if settings.check:  # and what it does is followed
         bring("alight._src.run.checked_execution")
@@ -381,8 +389,16 @@ def _run(key: Key, values: list[Value]) -> None:
         watch.by.plans(key, len(key.nodes), partial(_plan, key, ()))
     requests.count += 1
     plan = _plan(key, values)
-    while plan.unopened_devices is not None and ran_without(plan.unopened_devices):
-        plan = _plan(key, values)
+    entry, after = plan.entry, None
+    if entry is not None:
+        from alight._src.run import loop_placement
+
+        after = loop_placement.came(entry, values, plan)
+        if key not in _plans:
+            plan = _plan(key, values)
+    if entry is None or not entry.is_turn:
+        while plan.unopened_devices is not None and ran_without(plan.unopened_devices):
+            plan = _plan(key, values)
     order = None
     if watch.by is not None:
         watch.by.ran(values[: key.count], plan)
@@ -390,6 +406,8 @@ def _run(key: Key, values: list[Value]) -> None:
     execution = _execution().runner(plan, values)
     execution.write_order = order
     execution.run()
+    if after is not None:
+        after()
 
 
 def ran_without(lacks: UnopenedDevices) -> bool:

@@ -13,11 +13,11 @@ from alight._src.base.cache_registry import Cache, register
 from alight._src.base.failures import ignoring_failures
 from alight._src.run import kernels
 
-__all__ = ["WAIT_SECONDS", "Behind", "begin", "is_at_once", "is_coming"]
+__all__ = ["OP_SECONDS", "WAIT_SECONDS", "Behind", "begin", "is_at_once", "is_coming"]
 
 # What planning takes for each op: 40 to 60 µs where all are one loop, 100 to 160 where each is a
 # step or rows are reduced (60 to 500 ops, a thread's own time, EPYC).
-_OP_SECONDS = 1e-4
+OP_SECONDS = 1e-4
 # What a call may wait for its plan: a third of the 60 ms that the promise gives to any call beside
 # three times NumPy's time. The others are for recording and running.
 WAIT_SECONDS = 0.020
@@ -25,7 +25,7 @@ WAIT_SECONDS = 0.020
 
 def is_at_once(ops: float, patience: float = WAIT_SECONDS) -> bool:
     """Tell whether a plan of so many ops is made by who asks for it, and may wait so long."""
-    return max(ops * _OP_SECONDS, FOREGROUND.trace_seconds) <= patience
+    return max(ops * OP_SECONDS, FOREGROUND.trace_seconds) <= patience
 
 
 class Behind(Exception):

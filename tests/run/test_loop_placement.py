@@ -1,0 +1,176 @@
+"""Loops go over to another memory when that pays: scripts under `alight run` beside a simulated
+device, on a host whose profile is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import alight.errors
+
+SOURCE = Path(alight.errors.__file__).parents[1]
+
+# A host that streams 40 GB/s: no request alone gains by it what bringing its arrays takes.
+PROFILE = """
+import dataclasses, time
+from alight.backends import registry
+from alight.backends.sim.virtual_clock import DEFAULT_SPEC, recorded
+from alight._src.adapt import record_floor
+from alight._src.measure.profiles import fingerprint, save_profile
+from alight._src.store import default_store
+
+rate = lambda value: {"value": value, "source": "test"}
+found = recorded("cpu", {**DEFAULT_SPEC, "launch": rate(1e-6), "memory": rate(4e10)})
+rates = dict.fromkeys(("numpy", "generated"), found.rates["generated"])
+save_profile(dataclasses.replace(
+    found, rates=rates, links={}, origin="measured", made_at=time.time(), complete=True,
+    fingerprint=fingerprint(registry.device("cpu"))))
+default_store().write("floor", record_floor._floor_key(), {"elements": [1000] * 3})
+"""
+
+# Two requests a turn: the one hands the other what it makes, and the next turn gets that back.
+STEADY = """
+import sys
+import numpy as np
+x = np.linspace(0.0, 1.0, 1_000_000)
+y = np.linspace(1.0, 2.0, 1_000_000)
+turns = int(sys.argv[1])
+for turn in range(turns):
+    x = x * 0.5 + y * 0.25
+    if x.max() > 1e9:
+        break
+    x = x - y * 0.125
+    if x.min() < -1e9:
+        break
+print(x[17], x.shape, np.add.reduce(np.asarray(x)).hex())
+"""
+
+# The host reads and writes all of it in each turn, which no request says beforehand.
+READ = """
+import numpy as np
+x = np.linspace(0.0, 1.0, 1_000_000)
+y = np.linspace(1.0, 2.0, 1_000_000)
+for turn in range(120):
+    x = x * 0.5 + y * 0.25
+    if x.max() > 1e9:
+        break
+    if turn > 60:
+        np.asarray(x)[turn] = 0.5
+print(x[17], np.asarray(x).sum().hex())
+"""
+
+
+class Started:
+    """A process that ran a script: what it printed, and what its report has."""
+
+    def __init__(self, folder: Path, text: str, *arguments: str, **variables: str) -> None:
+        script, report = folder / "script.py", folder / "report.json"
+        script.write_text(text)
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "alight", "run", "--report", str(report)),
+                *(str(script), *arguments),
+            ],
+            capture_output=True, text=True, env=environment(folder, **variables),
+        )  # fmt: skip
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+        self.output = done.stdout
+        self.report: dict[str, Any] = json.loads(report.read_text())
+        self.loops: list[dict[str, Any]] = self.report["loops"]
+
+    def runs(self, device: str) -> int:
+        return sum(d["runs"] for d in self.report["decisions"] if d["chosen"] == device)
+
+
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    return {
+        **{k: v for k, v in os.environ.items() if not k.startswith("ALIGHT_")},
+        "PYTHONPATH": str(SOURCE),
+        "ALIGHT_CACHE_DIR": str(folder / "cache"),
+        "ALIGHT_CALIBRATE": "off",
+        "ALIGHT_LEARN": "off",  # what the host takes is nothing like the profile it is given
+        "ALIGHT_DEVICES": "cpu,sim:0",
+        **variables,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    subprocess.run([sys.executable, "-c", PROFILE], check=True, env=environment(tmp_path))
+    return tmp_path
+
+
+def plain(folder: Path, text: str, *arguments: str) -> str:
+    script = folder / "plain.py"
+    script.write_text(text)
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_a_loop_goes_over_once_it_has_lost_what_moving_takes_and_the_next_start_at_once(
+    folder: Path,
+) -> None:
+    expected = plain(folder, STEADY, "100")
+    first = Started(folder, STEADY, "100")
+    assert first.output == expected
+    (loop,) = first.loops
+    assert loop["state"] == "away" and loop["device"] == "sim:0" and loop["period"] == 2
+    (at,) = loop["switched_at"]
+    gain = loop["here_seconds"] - loop["there_seconds"]
+    assert (at - 1) * gain < loop["moving_seconds"] <= at * gain
+    assert loop["turns"] == 100 and first.runs("sim:0") >= 4 * (100 - at)
+    assert loop["regret_seconds"] <= loop["best_seconds"]
+    assert any("script.py:8" in site for site in loop["call_sites"]), loop["call_sites"]
+    # moved once: two arrays, and no array comes back before the end
+    totals = first.report["totals"]
+    assert totals["upload_bytes"] < 3 * 8_000_000 and totals["download_bytes"] < 2 * 8_000_000
+
+    second = Started(folder, STEADY, "100")
+    assert second.output == expected
+    (loop,) = second.loops
+    assert loop["state"] == "away" and loop["switched_at"] == [0] and second.runs("cpu") <= 2
+    assert "earlier starts" in loop["reason"] and loop["regret_seconds"] < 1e-9
+
+    # one start that ends early: the next one waits until moving has paid twice
+    assert Started(folder, STEADY, "3").output == plain(folder, STEADY, "3")
+    fourth = Started(folder, STEADY, "100")
+    assert fourth.output == expected
+    (loop,) = fourth.loops
+    (at,) = loop["switched_at"] or (200,)
+    assert at > 2 * loop["moving_seconds"] / gain - 1
+
+
+def test_one_that_is_too_short_stays(folder: Path) -> None:
+    short = Started(folder, STEADY, "6")
+    assert short.output == plain(folder, STEADY, "6")
+    (loop,) = short.loops
+    assert loop["state"] == "waiting" and short.runs("sim:0") == 0
+    assert "once it has lost" in loop["reason"] and loop["regret_seconds"] == 0.0
+
+
+def test_one_whose_copies_take_more_than_it_gains_comes_back(folder: Path) -> None:
+    found = Started(folder, READ)
+    assert found.output == plain(folder, READ)
+    (loop,) = found.loops
+    assert len(loop["switched_at"]) == 2 and loop["state"] != "away"
+    assert "came back" in loop["reason"]
+    again = Started(folder, READ)  # and nothing of it is left to the next start
+    assert again.loops[0]["switched_at"][0] > 1
+
+
+@pytest.mark.parametrize("said", [
+    {"ALIGHT_DEVICES": "cpu"}, {"ALIGHT_FORCE": "cpu:generated"}, {"ALIGHT_ENABLED": "0"},
+], ids=str)  # fmt: skip
+def test_where_the_settings_leave_nothing_open_no_loop_is_looked_for(
+    folder: Path, said: dict[str, str]
+) -> None:
+    found = Started(folder, STEADY, "20", **said)
+    assert found.loops == [] and found.runs("sim:0") == 0
