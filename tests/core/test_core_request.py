@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import sys
 import tracemalloc
 from typing import Any
 
@@ -110,7 +111,7 @@ def chosen(core: Any, seed: int) -> tuple[World, tuple[Any, ...]]:
     settle(core)
     world = World(core, seed)
     world.grow(world.random.choice((1, 4, 12, 40, 150)))
-    core.floor.count = core.floor.pending = -1
+    core.floor.count, core.floor.pending = -1, sys.maxsize
     passing = world.random.choice([None, *world.storages])
     read, stamp = world.random.random() < 0.5, world.random.randrange(3)
     return world, (world.roots(), read, stamp, passing, world.random.random() < 0.8)

@@ -31,7 +31,7 @@ from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.record import storage_io
 from alight._src.record.pending import pend
-from alight._src.run import evaluate, execute, residency
+from alight._src.run import evaluate, execute, recording_limits, residency
 from alight.backends import registry
 from alight.backends.host import HostBackend
 from alight.errors import ConfigError, UnsupportedOnDevice
@@ -477,7 +477,8 @@ def test_a_loop_without_requests_is_flushed_and_its_plan_found_again() -> None:
 def test_what_need_not_come_to_exist_is_not_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     a = ours(np.linspace(0, 1, 1000))
     evaluate.evaluate_all()
-    monkeypatch.setattr(evaluate.floor, "budget", 10_000)
+    monkeypatch.setattr(recording_limits, "most_bytes", 80_000)
+    monkeypatch.setattr(evaluate.floor, "budget", 1_250)
     LOG.reset()
     b = a
     for _ in range(40):
@@ -508,7 +509,8 @@ def test_what_need_not_come_to_exist_is_not_flushed(monkeypatch: pytest.MonkeyPa
 def test_temporaries_of_an_expression_are_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, z = (ours(np.full(8000, v, np.float32)) for v in (1.0, 2.0, 3.0))
     evaluate.evaluate_all()
-    monkeypatch.setattr(evaluate.floor, "budget", 10_000)  # 80 kB; two temporaries have 64
+    monkeypatch.setattr(recording_limits, "most_bytes", 80_000)  # two temporaries have 64
+    monkeypatch.setattr(evaluate.floor, "budget", 1_250)
     LOG.reset()
     result = np.sqrt(x * x + y * y) * np.exp(-z) + np.sin(y) * np.float32(0.5)
     assert LOG.snapshot().counts["launches"] == 0

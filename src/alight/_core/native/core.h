@@ -227,6 +227,8 @@ size_t left_by_limits(void);
 size_t left_of_memory(void);
 /* free_memory.c: give the system the pages of the C library's heap that hold nothing */
 void trim_heap(void);
+/* free_memory.c: the bytes that lie idle in it, where so many beside it are alight's own */
+size_t idle_heap(size_t own);
 
 /* guard.c, launcher.c: their names, put into the module */
 bool guard_ready(PyObject *module);

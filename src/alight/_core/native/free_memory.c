@@ -72,3 +72,28 @@ void trim_heap(void)
     malloc_trim(0);
 #endif
 }
+
+/* What was given back within the heap counts as free to the C library, too: what it has, but no more than is resident
+   beyond all that is in use. */
+size_t idle_heap(size_t own)
+{
+#ifdef __GLIBC__
+#if __GLIBC_PREREQ(2, 33)
+    struct mallinfo2 heap = mallinfo2();
+    size_t idle = heap.fordblks, used = heap.uordblks + heap.hblkhd + own;
+#else
+    struct mallinfo heap = mallinfo(); /* of 4 GiB and more, what is left over 4 GiB */
+    size_t idle = (unsigned)heap.fordblks, used = (size_t)(unsigned)heap.uordblks + (unsigned)heap.hblkhd + own;
+#endif
+    char text[128], *next = text;
+    if (!read_file("/proc/self/statm", text, sizeof text)) return 0;
+    strtoull(next, &next, 10);
+    size_t resident = (size_t)strtoull(next, &next, 10);
+    resident = (resident - (size_t)strtoull(next, &next, 10)) * (size_t)sysconf(_SC_PAGESIZE);
+    size_t rest = resident > used ? resident - used : 0;
+    return idle < rest ? idle : rest;
+#else
+    (void)own;
+    return 0;
+#endif
+}

@@ -1,5 +1,6 @@
 /* Blocks that came back are kept for later results: which, how many, for how long. */
 #include "kept_blocks.h"
+#include "clock.h"
 #include "ranges.h"
 
 #ifndef _WIN32
@@ -30,7 +31,8 @@
 /* What results have and what is kept are together no more than results had at most, now or in the last so many ticks
    or in as many before: what is kept adds nothing to what the program needs. Beyond that is room for small ones, of the
    64 MB over NumPy's memory that are promised the part that the C library's heap leaves (buffers.c). With 32 MiB a
-   program that makes and drops arrays had 3 % more at its peak, and took no less time. */
+   program that makes and drops arrays had 3 % more at its peak, and took no less time. What lies idle in the C
+   library's heap, where NumPy makes its results, counts as kept: both at once are more than NumPy has. */
 #define PEAK_TICKS 5
 #define SLACK ((size_t)16 << 20)
 /* Among so many of the oldest blocks one is looked for whose pages a new one can have. */
@@ -158,7 +160,8 @@ void now_live(size_t bytes)
 static size_t room(void)
 {
     size_t peak = kept.peak > kept.peak_before ? kept.peak : kept.peak_before;
-    return peak - kept.living + SLACK;
+    size_t idle = kept.idle > kept.idle_before ? kept.idle : kept.idle_before, had = peak - kept.living;
+    return (had > idle ? had - idle : 0) + SLACK;
 }
 
 /* Take off a block whose pages another of so many bytes may have, as there is no room for both. */
@@ -224,16 +227,42 @@ size_t allowed(bool all)
     return most < kept.limit ? most : kept.limit;
 }
 
+/* Look at what lies idle in the heap, where there is more of ours than may be kept beside anything. What nobody uses
+   there is given back, for good; what comes again is used, counts from then on, and is given back half as often each
+   time. Looking takes 5 us, more where the heap has many pieces; a hundredth of the time may go there. */
+static void look_at_heap(void)
+{
+    static double looks_at, trims_at, wait;
+    struct timespec before, after;
+    double began = now_seconds();
+    size_t own = kept.held + kept.living;
+    if (own <= SLACK || began < looks_at) return;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before); /* not what others had meanwhile */
+    size_t idle = idle_heap(own);
+    if (idle > SLACK && began >= trims_at) {
+        wait = wait > 0 ? 2 * wait : PEAK_TICKS * TICK_NANOSECONDS * 1e-9;
+        trims_at = began + wait;
+        trim_heap();
+    } else if (idle > kept.idle) {
+        kept.idle = idle;
+    }
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    looks_at = began + 100 * ((double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec));
+}
+
 /* Give back what nobody wants, until nothing is left. */
 static void *tending(void *unused)
 {
     struct timespec tick = {0, TICK_NANOSECONDS};
     for (;;) {
         nanosleep(&tick, NULL);
+        look_at_heap();
         PyThread_acquire_lock(kept.lock, WAIT_LOCK);
         if (++kept.ticks % PEAK_TICKS == 0) {
             kept.peak_before = kept.peak;
             kept.peak = kept.living;
+            kept.idle_before = kept.idle;
+            kept.idle = 0;
         }
         size_t most = allowed(true);
         bool over = kept.held == 0;

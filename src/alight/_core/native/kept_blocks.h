@@ -44,6 +44,7 @@ extern struct Kept {
     uint64_t given;              /* bytes that came back so far */
     uint64_t limits_at, memory_at; /* `given` when each was looked at last */
     size_t share;                /* that may be kept, by the machine's memory as it was then */
+    size_t idle, idle_before;    /* the most seen idle in the C library's heap, in the ticks of each peak */
     bool tended;                 /* by a thread that gives back what nobody wants */
 } kept;
 

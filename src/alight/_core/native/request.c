@@ -399,7 +399,7 @@ PyObject *request(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyO
             sort_pending(&walk, &count, &elements);
             if (connected) {
                 floors->count = count;
-                floors->pending = elements;
+                if (elements < floors->pending) floors->pending = elements; /* since somebody looked */
             }
             operands = number_all(&walk);
         }

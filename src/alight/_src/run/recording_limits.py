@@ -13,20 +13,31 @@ __all__ = ["enough"]
 # Not known yet: whoever records is sent to `enough`, which learns it.
 floor.budget = 0
 
+# What may wait, in bytes; not known yet.
+most_bytes = 0
+# Of that, what NumPy would have dropped by now: operands that only results have which wait, beyond
+# what these will take. A quarter of the 64 MB more than NumPy's that a program may have, as much as
+# memory for results that is kept for later (SLACK, kept_blocks.c).
+MORE_BYTES = 16 << 20
+# Between two looks, as elements of float64 that are recorded. A look takes 3 us and 0.4 for each op
+# that waits, of 6 ms and more in which so many are written (10 GB/s).
+LOOK_ELEMENTS = (64 << 20) // 8
+
 
 def enough() -> None:
     """Make every live pending storage concrete where many ops are pending, or what they hold is
-    much."""
+    much, or more than NumPy would hold."""
     if not floor.budget:
         _learn_limits()
     many = floor.count >= floor.limit
     if not many:
-        # What was recorded need not come to exist: what is inside of a kernel never does.
-        held = _held_elements()
-        # An expression's own temporaries count too, though only a flush makes them exist: up to
-        # 7/8 nothing is done, and it is counted anew an eighth of the budget later.
-        if held <= floor.budget - floor.budget // 8:
-            floor.pending = held
+        # What was recorded need not come to exist: what is inside of a kernel never does. An
+        # expression's own temporaries count too, though only a flush makes them exist: up to
+        # 7/8 nothing is done, and it is counted anew an eighth later.
+        made, read = _held_bytes()
+        more = read - made
+        if made + read <= most_bytes - most_bytes // 8 and (floor.traced or more <= MORE_BYTES):
+            floor.pending = 0
             return
     # What the core records comes by no other look at the clock: here, before so many are planned.
     if many and floor.traced and watch.by is not None:
@@ -35,6 +46,7 @@ def enough() -> None:
 
 
 def _learn_limits() -> None:
+    global most_bytes
     bring("alight._src.plan.fuse")
     from alight._src.plan.fuse import KERNEL_NODES
     from alight.backends.machine import host_memory
@@ -43,15 +55,17 @@ def _learn_limits() -> None:
     floor.limit = KERNEL_NODES
     # Pending results may come to exist together: an eighth of what is free, as float64, leaves room
     # for their inputs and for the host pool, which has another eighth.
-    floor.budget = max(1, host_memory()[0] // 8 // 8)
+    most_bytes = max(1, host_memory()[0] // 8)
+    floor.budget = max(1, min(LOOK_ELEMENTS, most_bytes // 8 // 8))
 
 
-def _held_elements() -> int:
-    """Return the elements that live pending storages are to have, and those that are kept only to
-    be read for them: as many of float64 as have their bytes."""
+def _held_bytes() -> tuple[int, int]:
+    """Return the bytes that live pending storages are to have, and of those that are kept only to
+    be read for them."""
     ready = [s.value for s in pending_storages() if s.value.error is None]
     # What a jitted function has names for dies with it, but for its results.
-    held = 0 if floor.traced else sum([value.layout.nbytes for value in ready])
+    made = 0 if floor.traced else sum([value.layout.nbytes for value in ready])
+    read = 0
     seen = {id(value) for value in ready}
     leaves: dict[int, Value] = {}
     readers: Counter[int] = Counter()
@@ -65,5 +79,5 @@ def _held_elements() -> int:
                 ready.append(operand)
     for leaf in leaves.values():
         if leaf.data is not None and sole(leaf, 1 + readers[id(leaf)]):
-            held += leaf.layout.nbytes
-    return held // 8
+            read += leaf.layout.nbytes
+    return made, read
