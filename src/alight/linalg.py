@@ -6,6 +6,7 @@ NumPy.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from alight._src.api import product_calls, shaping
@@ -13,9 +14,10 @@ from alight._src.api.elementwise import ours
 from alight._src.api.namespace_lookup import found_in
 from alight._src.base.originals import np
 from alight._src.record.numpy_fallback import exit_to_numpy
+from alight._src.record.reductions import given, reduce_call
 from alight._src.record.structural_calls import implements
 from alight._src.record.tracebacks import public
-from alight._src.record.ufunc_calls import FUNCTIONS
+from alight._src.record.ufunc_calls import FUNCTIONS, small, ufunc_call
 
 _real = np.linalg
 __all__ = [n for n in dir(_real) if not n.startswith("_") and n not in ("linalg", "test")]
@@ -55,6 +57,35 @@ def _trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
 def _diagonal(x: Any, /, *, offset: int = 0) -> Any:
     """Return a read-only view of the diagonals of the last two axes."""
     return shaping.diagonal(x, offset, -2, -1)
+
+
+@implements(_real.norm, reads=1)
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """Return norms of vectors or matrices along axes: those that elementwise functions and a
+    reduction make are recorded as NumPy computes them, the others are NumPy's."""
+    axes = axis if type(axis) is tuple else (axis,)
+    array = ours(x)
+    plain = array is not None and array.dtype.kind in "fc" and type(keepdims) is bool
+    kind = _kind(ord, len(axes))
+    if plain and kind and array.size and not small((array,)):
+        ndim = array.ndim
+        known = all([type(i) is int and -ndim <= i < ndim for i in axes])
+        if known and len({i % ndim for i in axes}) == len(axes) < ndim:
+            keywords = given(keepdims=keepdims)
+            if kind != "squares":
+                return reduce_call(kind, abs(array), axis, None, keywords)
+            squares = (array.conj() * array).real if array.dtype.kind == "c" else array * array
+            return ufunc_call(np.sqrt, (reduce_call("sum", squares, axis, None, keywords),), {})
+    return exit_to_numpy(_real.norm, (x, ord, axis, keepdims), {})
+
+
+def _kind(order: Any, axes: int) -> str:
+    """Return what a norm along so many axes sums up or picks; "" of one that is not recorded."""
+    if order is None or (axes == 2 and order in ("f", "fro")):
+        return "squares" if axes <= 2 else ""
+    if axes != 1 or type(order) not in (int, float):
+        return ""
+    return {2.0: "squares", 1.0: "sum", math.inf: "max", -math.inf: "min"}.get(order, "")
 
 
 def _complex(item: Any) -> Any:

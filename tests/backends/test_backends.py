@@ -15,6 +15,7 @@ from alight._core import Data, Layout, layout_of, make_layout
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
+from alight.backends import host
 from alight.backends.base import Backend, Copy, Fill, Launch, Operand
 from alight.backends.cuda.cuda_backend import CudaBackend
 from alight.backends.host import (
@@ -501,3 +502,28 @@ def test_devices_that_are_not_there_say_so(sim: Rig) -> None:
     stranger = Device("sim:7", "", "", "sim:7", 0, False, sim.device.support)
     with pytest.raises(DeviceUnavailable, match="sim:0"):
         sim.backend.submit(stranger, 0, [], [])
+
+
+@pytest.mark.parametrize("name", ["matmul", "vecdot", "fft.fft", "fft.rfft", "fft.irfft"])
+def test_products_and_transforms_take_memory_that_was_kept(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(HostBackend())
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((40, 60)), rng.standard_normal((60, 60))
+    op = OPS[name]
+    arrays = [x, x if name == "vecdot" else y][: op.nin]
+    attrs = (("axis", 0), ("n", 31)) if name.startswith("fft") else ()
+    expected = op.reference(*arrays, **dict(attrs))
+    count = len(arrays)
+    inputs = tuple([layout_of(array) for array in arrays])
+    made = Node(op, tuple(range(count)), attrs, layout_of(expected))
+    twice = Node(OPS["add"], (count, count), (), layout_of(expected))
+    copied: list[object] = []
+    monkeypatch.setattr(host, "adopt", lambda *args: copied.append(args))
+    for nodes, outputs in (((made,), (count,)), ((made, twice), (count, count + 1))):
+        graph = Graph(inputs, nodes, outputs)
+        results = rig.run(Group(GroupKind.LIBRARY, graph, expected.shape), "numpy", arrays)
+        assert results[0].tobytes() == expected.tobytes()
+        assert len(nodes) == 1 or results[1].tobytes() == (expected + expected).tobytes()
+    assert not copied

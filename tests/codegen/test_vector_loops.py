@@ -239,6 +239,7 @@ def test_stages_equal_one_after_another() -> None:
 
 def test_results_go_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "last_level_bytes", lambda: 1)
+    monkeypatch.setattr(loops, "_LONG_ROW", 0)
     room = np.empty(4000)
     for offset, count in itertools.product(range(9), (1, 5, 32, 33, 500)):
         for name in ("float64", "float32", "bool", "complex128"):
@@ -254,6 +255,30 @@ def test_results_go_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = x + y
     object_code.compile_group(sums([x, y]))([address(a) for a in (x, y, x)])
     assert np.array_equal(x, expected)
+
+
+def test_only_long_or_whole_rows_go_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "last_level_bytes", lambda: 1)
+
+    def between_ends(shape: tuple[int, ...], dtype: str) -> bool:
+        x = np.empty(tuple(n + 2 for n in shape), dtype)
+        inner = x[(slice(1, -1),) * x.ndim]
+        return nest(sums([inner, inner])).stream
+
+    for dtype, long in (("float64", 512), ("float32", 1024)):
+        assert between_ends((4, 30, long), dtype) and between_ends((30, long + 1), dtype)
+        assert not between_ends((4, 30, long - 1), dtype) and not between_ends((98, 98), dtype)
+        assert between_ends((30, 64), dtype) and between_ends((700,), dtype)
+    assert not between_ends((30, 96), "float32")
+    x = np.empty((30, 256))
+    wide = np.empty((30, 258))
+    for rolled, window in ((x, x), (wide[:, 1:-1], x)):
+        rows = sums([rolled, window])
+        assert nest(rows).stream
+    roll = loop_group([x], [(OPS["roll"], (0,), (("axis", 1), ("shift", 1)), x.dtype)])
+    assert roll.form.rolled is not None and not nest(roll).stream
+    down = loop_group([x], [(OPS["roll"], (0,), (("axis", 0), ("shift", 1)), x.dtype)])
+    assert nest(down).stream
 
 
 # --- the same bits at any width

@@ -194,7 +194,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         columns,
         tiles,
         flat,
-        group.kind is GroupKind.LOOP and _streams(kept, layouts),
+        group.kind is GroupKind.LOOP and _streams(kept, layouts, first_output),
     )
 
 
@@ -292,6 +292,8 @@ def _rolled_nest(rolled: Rolled, shape: tuple[int, ...], inputs: int) -> Nest:
         stream=_streams(
             [_Axis(a.size, tuple(a.strides[i] for i in own)) for a in kept],
             tuple(layouts[i] for i in own),
+            inputs,
+            whole=not around or bool(tiles),
         ),
         slots=(*rolled.sources, *(inputs + i for i in range(len(graph.outputs)))),
         turns=tuple((i, place[axis], by) for i, axis, by in rolled.turns if axis in place),
@@ -327,8 +329,26 @@ def _flat_tiles(outer: _Axis, inner: _Axis, layouts: tuple[Layout, ...]) -> str:
     return "".join("-" if in_place(i) else "p" for i in range(len(layouts)))
 
 
-def _streams(axes: list[_Axis], layouts: tuple[Layout, ...]) -> bool:
-    """Tell whether the arrays do not fit into the caches together."""
+# Of rows shorter than this the ends cost more than the lines between, unless each is whole vectors:
+# 6 * 2**20 elements between the ends of rows took past the caches and through them, in ms, 6.6 and
+# 3.8 for rows of 98 float64, 3.9 and 4.4 of 500, 2.8 and 3.9 of 998 (float32: 1.8 and 1.5 to 2.0 of
+# 998, 1.4 and 1.8 of 2000); 2.7 and 4.0 for rows of 96 float64, which are whole.
+_LONG_ROW = 4096
+# The bytes that a loop writes in one turn, at most: four vectors of 512 bits. Rows of 96 float32
+# took 3.3 ms past the caches, 1.9 through them; of 64 and 192, 1.2 and 1.9.
+_TURN_BYTES = 256
+
+
+def _streams(
+    axes: list[_Axis],
+    layouts: tuple[Layout, ...],
+    inputs: int,
+    run: int = -1,
+    whole: bool = True,
+) -> bool:
+    """Tell whether the arrays do not fit into the caches together, and results are written in long
+    runs or whole vectors along the axis ``run``, which are not ``whole`` if something is rolled
+    along it."""
     # Where they did not (2**22 to 2**25 float64, 32 MiB of L3), a * x + b * x**2 reached 33 to 43
     # GB/s past the caches and 21 to 30 through them: there, every line is read before it is
     # written.
@@ -336,7 +356,16 @@ def _streams(axes: list[_Axis], layouts: tuple[Layout, ...]) -> bool:
         prod(a.size for a in axes if a.strides[i]) * layout.itemsize
         for i, layout in enumerate(layouts)
     )
-    return 0 < last_level_bytes() < nbytes
+    if not 0 < last_level_bytes() < nbytes:
+        return False
+    row, outer = axes[run], axes[:run]
+    for i in range(inputs, len(layouts)):
+        size = layouts[i].itemsize
+        steps = [row.size * size, *[axis.strides[i] for axis in outer]]
+        even = whole and not any(step % _TURN_BYTES for step in steps)
+        if outer and row.strides[i] == size and row.size * size < _LONG_ROW and not even:
+            return False
+    return True
 
 
 # Copies of all nodes in a kernel whose last axes are unrolled: of that many a loop group is one
@@ -386,7 +415,7 @@ def _unrolled_nest(
         tuple(tuple(a.strides[i] for a in axes) for i in range(len(layouts))),
         "".join(motion(i) for i in range(len(layouts))),
         True,
-        stream=_streams(axes, layouts),
+        stream=_streams(axes, layouts, inputs, len(axes) - count - 1),
         unrolled=tuple(a.size for a in last),
         along=tuple(tuple(a.strides[i] != 0 for a in last) for i in range(len(layouts))),
     )
