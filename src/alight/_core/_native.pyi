@@ -481,24 +481,50 @@ class Namespace(ModuleType):
 
     def __init__(self, real: ModuleType, stand_ins: dict[str, Any]) -> None: ...
 
-class Gate:
-    """Stands at the beginning of a function's body, and may answer its calls.
+MOST_INPUTS: int  # of code that has a gate
 
-    ``-gate`` tells whether to call it, with every argument by position; it gives itself where the
-    body is to go on. ``+gate`` is no class of errors: the error that is handled loses the frame that
-    asks. ``origin``: where the code is found that has no gate; a gate without one stays
-    closed. ``operations``: how many stand in the body.
+class Gate:
+    """Stands at the beginning of a function's body, or before statements, and may answer for them.
+
+    ``gate != gate`` tells whether to call it, with every argument by position; it gives itself where
+    the body is to go on. Of statements it tells whether they have been run. ``+gate`` is no class of
+    errors: the error that is handled loses the frame that asks. ``origin``: where the code is found
+    that has no gate; a gate without one stays closed. ``operations``: how many stand in the body.
+    ``source`` and ``inputs``: what it computes from beside its arguments (jit/liftable.py). It is
+    marshalled as no bytes, which equal themselves.
     """
 
     origin: Any
     answers: CallGuard | None
-    def __init__(self, origin: Any = None, operations: int = 0) -> None: ...
-    def __neg__(self) -> bool: ...
+    source: int
+    inputs: tuple[str, ...]
+    def __init__(
+        self,
+        origin: Any = None,
+        operations: int = 0,
+        source: int = 0,
+        inputs: tuple[str, ...] = (),
+    ) -> None: ...
     def __invert__(self) -> Gate: ...
     def __call__(self, *args: Any) -> Any: ...
     def __pos__(self) -> tuple[()]: ...
-    def open(self, guard: CallGuard, names: dict[str, Any]) -> None:
-        """Have a guard answer calls that find these globals."""
+    def open(
+        self,
+        guard: CallGuard,
+        names: dict[str, Any],
+        roles: tuple[tuple[Any, ...], ...] = ...,
+        picked: tuple[int, ...] = ...,
+        numbers: Callable[..., tuple[Any, ...]] | None = None,
+        stored: tuple[str, ...] = ...,
+        left_by: Callable[[Gate, BaseException, tuple[Any, ...]], tuple[Any, ...]] = ...,
+    ) -> None:
+        """Have a guard answer calls that find these globals.
+
+        ``roles``: of each input () for anything, (type,) for this very type, (None, object) for
+        this very object. The guard gets the ``picked`` ones. What is ``stored``: what ``numbers``
+        returns for all inputs, then the guard's results behind its first; where it raises,
+        ``left_by`` tells what the body had stored before that, the gate for what it had not.
+        """
 
     def close(self, calls: int) -> None:
         """Have nobody answer, and so many calls pass before one is looked at."""

@@ -1,29 +1,22 @@
-/* The gate of a function of the program's own: `alight run` compiles one into the beginning of its body.
+/* The gate of code of the program's own: `alight run` compiles one into the beginning of a function's body,
 
-   if -gate:
+   if gate != gate:
        try:
-           answer = gate(every argument, by position)
-           if answer is not gate: return answer
+           answer = ~gate(every argument, by position)
+           if answer is not ~gate: return answer
            del answer
        except +gate: pass
 
-   The body goes on below in the same frame wherever the gate gives itself back, so a function that nothing is
-   gained for runs as it is written; it costs what -gate does. */
-#include "guard.h"
+   or before statements at a script's top level:
 
-typedef struct {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    PyObject *weakrefs;
-    PyObject *origin;    /* where the code is found that has no gate */
-    PyObject *answers;   /* the guard that answers calls; NULL: none does yet */
-    PyObject *names;     /* the globals that it answers for, which it holds */
-    long long left;      /* calls that pass before one is looked at */
-    long long passed;    /* of those */
-    double seconds;      /* that NumPy is predicted to have taken for all calls */
-    int operations;      /* that stand in the body */
-    int numpys, vain;    /* calls one after another that were NumPy's; that nobody answered */
-} Gate;
+   try:
+       if gate != gate: pass
+       else: statements
+   except +gate: pass
+
+   The body goes on below in the same frame wherever the gate gives itself back, so code that nothing is gained for
+   runs as it is written; it costs what gate != gate does. Marshalled, a gate is b"", which equals itself. */
+#include "gate.h"
 
 static PyObject *take, *given_arrays; /* what finds a guard for a function; "on_arrays" */
 static double worth_seconds = 1e300;
@@ -35,6 +28,8 @@ static double worth_seconds = 1e300;
 #define LEAST_PASSED 2          /* calls before the first look: a function that is called twice is not called again and again */
 #define MOST_PASSED (1 << 20)   /* where no arrays were given: half a million calls take 20 ms at the quickest */
 #define UNTIL_SURE 8            /* calls of NumPy's one after another, after which most of those to come are not looked at … */
+#define MOST_UNSEEN 64          /* calls that are taken to be as large as the last: a look at arrays takes 0.3 µs, so 5 ns a call */
+#define MOST_VAIN 10            /* of 1,024 calls one is looked at where nobody answers: 0.2 to 20 µs, at most 20 ns a call */
 #define NOT_LOOKED_AT 15        /* … but for one of sixteen: a look takes 0.2 µs, and may be 20 ns a call */
 
 /* Tell whether somebody watches this thread line by line, or call by call. */
@@ -67,15 +62,20 @@ static int has_tools(void)
 static int has_tools(void) { return 0; }
 #endif
 
-static PyObject *gate_asked(PyObject *object)
+static PyObject *statements_run(Gate *self);
+
+/* Tell whether a call is to be looked at; of statements, whether they have been run. */
+static PyObject *gate_compared(PyObject *object, PyObject *other, int op)
 {
     Gate *self = (Gate *)object;
+    if (op != Py_NE || object != other) Py_RETURN_NOTIMPLEMENTED;
     if (self->left > 0) {
         self->left--;
         self->passed++;
         Py_RETURN_FALSE;
     }
     if (guards_running > 0 || floors->traced > 0 || take == NULL || is_watched()) Py_RETURN_FALSE;
+    if (self->source == NAMES) return statements_run(self);
     Py_RETURN_TRUE;
 }
 
@@ -127,7 +127,7 @@ static int look(Gate *self, PyObject *const *args, Py_ssize_t count)
     self->passed = 0;
     if (self->seconds < worth_seconds) {
         double wanted = (worth_seconds - self->seconds) / each;
-        self->left = wanted < 64 ? (long long)wanted : 64; /* the next ones may be larger */
+        self->left = wanted < MOST_UNSEEN ? (long long)wanted : MOST_UNSEEN; /* the next ones may be larger */
         return 0;
     }
     PyObject *hook = Py_XNewRef(take), *given = hook == NULL ? NULL : PyTuple_New(count), *done = NULL;
@@ -163,44 +163,124 @@ static PyObject *answered_on_arrays(PyObject *guard, PyObject *const *args, Py_s
     return result;
 }
 
+/* Nobody answers: more and more calls pass before the next one is looked at. */
+static PyObject *unanswered(Gate *self)
+{
+    self->passed = 0;
+    self->vain = self->vain < MOST_VAIN ? self->vain + 1 : MOST_VAIN;
+    self->left = (1 << self->vain) - 1;
+    return Py_NewRef(self);
+}
+
+/* An error is on its way: store what the body had stored before it. */
+static void store_before(Gate *self, PyObject *stored, PyObject *left_by, PyObject *holder, PyObject *const *inputs,
+                         Py_ssize_t count)
+{
+    PyObject *type, *error, *traceback, *given = NULL, *done = NULL;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL) PyException_SetTraceback(error, traceback);
+    if ((given = PyTuple_New(count)) != NULL) {
+        for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(given, i, Py_NewRef(inputs[i]));
+        done = PyObject_CallFunctionObjArgs(left_by, (PyObject *)self, error, given, NULL);
+    }
+    if (done == NULL || gate_store(self, stored, holder, NULL, done, 0) < 0) PyErr_WriteUnraisable((PyObject *)self);
+    Py_XDECREF(done);
+    Py_XDECREF(given);
+    PyErr_Restore(type, error, traceback);
+}
+
+/* Return what answers a call of these inputs; Py_NotImplemented: nobody does, and nothing of it was done. */
+static PyObject *answered_by(Gate *self, PyObject *holder, PyObject *const *inputs, Py_ssize_t count)
+{
+    PyObject *numbers = NULL, *picked[INPUTS];
+    bool ours = false, numpys = false;
+    if (!fits_roles(self, inputs, count)) return Py_NewRef(Py_NotImplemented);
+    if (self->numbers != NULL) {
+        numbers = PyObject_Vectorcall(self->numbers, inputs, (size_t)count, NULL);
+        if (numbers == NULL && PyErr_ExceptionMatches(PyExc_Exception)) { /* the body raises it itself, in its turn */
+            PyErr_Clear();
+            return Py_NewRef(Py_NotImplemented);
+        }
+        if (numbers == NULL) return NULL;
+    }
+    PyObject *const *given = self->count < 0 ? inputs : picked;
+    Py_ssize_t given_count = self->count < 0 ? count : self->count;
+    for (Py_ssize_t i = 0; i < self->count; i++) picked[i] = inputs[self->picked[i]];
+    for (Py_ssize_t i = 0; i < given_count; i++) ours = ours || has_arrays_of_ours(given[i]);
+    /* What it runs may end it. */
+    PyObject *guard = Py_NewRef(self->answers), *stored = Py_XNewRef(self->stored), *left_by = Py_XNewRef(self->left_by);
+    PyObject *result = ours ? answered_on_arrays(guard, given, given_count)
+                            : guard_answer(guard, given, given_count, self->passed, &numpys);
+    Py_DECREF(guard);
+    self->numpys = numpys ? self->numpys + 1 : 0;
+    if (stored != NULL && result == NULL) {
+        store_before(self, stored, left_by, holder, inputs, count);
+    } else if (stored != NULL && result != Py_NotImplemented) {
+        bool whole = gate_store(self, stored, holder, numbers, result, 1) == 0;
+        Py_SETREF(result, whole ? Py_NewRef(PyTuple_GET_ITEM(result, 0)) : NULL);
+    }
+    Py_XDECREF(stored);
+    Py_XDECREF(left_by);
+    Py_XDECREF(numbers);
+    return result;
+}
+
+/* Return the result of a call, the gate itself where its body is to go on. */
+static PyObject *gate_answer(Gate *self, PyObject *const *args, Py_ssize_t count)
+{
+    int tools = has_tools();
+    if (tools != 0) return tools < 0 ? NULL : Py_NewRef(self);
+    if (self->answers != NULL && PyEval_GetGlobals() != self->names) return Py_NewRef(self);
+    PyObject *inputs[INPUTS];
+    Py_ssize_t found = gate_inputs(self, args, count, inputs);
+    if (found < 0) return found == -1 ? unanswered(self) : NULL;
+    PyObject *result;
+    if (self->answers == NULL) {
+        result = look(self, inputs, found) < 0 ? NULL : Py_NewRef(self);
+    } else {
+        result = answered_by(self, self->source == ATTRIBUTES ? args[0] : NULL, inputs, found);
+        self->passed = 0;
+        if (result == Py_NotImplemented) {
+            Py_SETREF(result, unanswered(self));
+        } else {
+            self->vain = 0;
+            if (self->numpys >= UNTIL_SURE) {
+                self->numpys = UNTIL_SURE;
+                self->left = NOT_LOOKED_AT;
+            }
+        }
+    }
+    while (found > 0) Py_DECREF(inputs[--found]);
+    return result;
+}
+
 static PyObject *gate_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    Gate *self = (Gate *)object;
-    Py_ssize_t count = PyVectorcall_NARGS(nargsf);
     if (kwnames != NULL && PyTuple_GET_SIZE(kwnames) > 0) {
         PyErr_SetString(PyExc_TypeError, "a gate is given every argument by position");
         return NULL;
     }
-    int tools = has_tools();
-    if (tools != 0) return tools < 0 ? NULL : Py_NewRef(object);
-    if (self->answers == NULL) return look(self, args, count) < 0 ? NULL : Py_NewRef(object);
-    if (PyEval_GetGlobals() != self->names) return Py_NewRef(object);
-    bool ours = false, numpys = false;
-    for (Py_ssize_t i = 0; i < count; i++) ours = ours || has_arrays_of_ours(args[i]);
-    PyObject *guard = Py_NewRef(self->answers); /* what it runs may end it */
-    PyObject *result = ours ? answered_on_arrays(guard, args, count)
-                            : guard_answer(guard, args, count, self->passed, &numpys);
-    Py_DECREF(guard);
-    self->passed = 0;
-    if (result == Py_NotImplemented) { /* nobody answers */
-        Py_SETREF(result, Py_NewRef(object));
-        self->vain = self->vain < 10 ? self->vain + 1 : 10;
-        self->left = (1 << self->vain) - 1;
-        return result;
-    }
-    self->vain = 0;
-    self->numpys = numpys ? self->numpys + 1 : 0;
-    if (self->numpys >= UNTIL_SURE) {
-        self->numpys = UNTIL_SURE;
-        self->left = NOT_LOOKED_AT;
-    }
-    return result;
+    return gate_answer((Gate *)object, args, PyVectorcall_NARGS(nargsf));
+}
+
+static PyObject *statements_run(Gate *self)
+{
+    PyObject *result = gate_answer(self, NULL, 0);
+    self->failed = result == NULL;
+    if (result == NULL) return NULL;
+    bool done = result != (PyObject *)self;
+    Py_DECREF(result);
+    return PyBool_FromLong(done);
 }
 
 /* Take the frame that the gate stands in out of the error that is being handled there: the frame of what ran in its
    place is of the same function. An empty tuple: no class of errors. */
-static PyObject *gate_passed_by(PyObject *self)
+static PyObject *gate_passed_by(PyObject *object)
 {
+    Gate *self = (Gate *)object;
+    if (self->source == NAMES && !self->failed) return Py_NewRef(empty_tuple); /* it is the statements' own */
+    self->failed = false;
     PyObject *error = PyErr_GetHandledException();
     PyObject *traceback = error == NULL || error == Py_None ? NULL : PyException_GetTraceback(error);
     if (traceback != NULL && PyTraceBack_Check(traceback)) {
@@ -215,30 +295,67 @@ static PyObject *gate_passed_by(PyObject *self)
 
 static PyObject *gate_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"origin", "operations", NULL};
-    PyObject *origin = Py_None;
-    int operations = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Oi:Gate", names, &origin, &operations)) return NULL;
+    static char *names[] = {"origin", "operations", "source", "inputs", NULL};
+    PyObject *origin = Py_None, *inputs = empty_tuple;
+    int operations = 0, source = ARGUMENTS;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OiiO!:Gate", names, &origin, &operations, &source, &PyTuple_Type, &inputs))
+        return NULL;
     Gate *self = (Gate *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->vectorcall = gate_call;
     self->origin = Py_NewRef(origin);
     self->operations = operations;
+    self->source = (Source)source;
+    self->inputs = Py_NewRef(inputs);
+    self->count = -1;
     self->left = origin == Py_None ? PY_LLONG_MAX : worth_seconds > 0.0 ? LEAST_PASSED : 1;
     return (PyObject *)self;
 }
 
+static void forget(Gate *self)
+{
+    Py_CLEAR(self->answers);
+    Py_CLEAR(self->names);
+    Py_CLEAR(self->roles);
+    Py_CLEAR(self->numbers);
+    Py_CLEAR(self->stored);
+    Py_CLEAR(self->left_by);
+    self->passed = 0;
+    self->count = -1;
+}
+
 static PyObject *gate_open(Gate *self, PyObject *args)
 {
-    PyObject *guard, *names;
-    if (!PyArg_ParseTuple(args, "OO!:open", &guard, &PyDict_Type, &names)) return NULL;
+    PyObject *guard, *names, *roles = NULL, *picked = NULL, *numbers = Py_None, *stored = NULL, *left_by = NULL;
+    if (!PyArg_ParseTuple(args, "OO!|O!O!OO!O:open", &guard, &PyDict_Type, &names, &PyTuple_Type, &roles, &PyTuple_Type,
+                          &picked, &numbers, &PyTuple_Type, &stored, &left_by)) return NULL;
     if (!is_guard(guard)) {
         PyErr_Format(PyExc_TypeError, "a CallGuard is needed, not %R", guard);
         return NULL;
     }
-    Py_XSETREF(self->names, Py_NewRef(names));
-    Py_XSETREF(self->answers, Py_NewRef(guard));
-    self->left = self->passed = 0;
+    Py_ssize_t count = picked == NULL ? -1 : PyTuple_GET_SIZE(picked);
+    int which[INPUTS];
+    if (count > INPUTS) {
+        PyErr_Format(PyExc_ValueError, "at most %d inputs, not %zd", INPUTS, count);
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        which[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(picked, i));
+        if (which[i] < 0 || which[i] >= PyTuple_GET_SIZE(roles)) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such input");
+            return NULL;
+        }
+    }
+    forget(self);
+    self->count = (int)count;
+    for (Py_ssize_t i = 0; i < count; i++) self->picked[i] = which[i];
+    self->roles = Py_XNewRef(roles);
+    self->numbers = numbers == Py_None ? NULL : Py_NewRef(numbers);
+    self->stored = stored == NULL || PyTuple_GET_SIZE(stored) == 0 ? NULL : Py_NewRef(stored);
+    self->left_by = Py_XNewRef(left_by);
+    self->names = Py_NewRef(names);
+    self->answers = Py_NewRef(guard);
+    self->left = 0;
     Py_RETURN_NONE;
 }
 
@@ -249,18 +366,16 @@ static PyObject *gate_close(Gate *self, PyObject *count)
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no fewer than 0 calls pass");
         return NULL;
     }
-    Py_CLEAR(self->answers);
-    Py_CLEAR(self->names);
+    forget(self);
     self->left = calls;
-    self->passed = 0;
     Py_RETURN_NONE;
 }
 
 static int gate_clear(Gate *self)
 {
     Py_CLEAR(self->origin);
-    Py_CLEAR(self->answers);
-    Py_CLEAR(self->names);
+    Py_CLEAR(self->inputs);
+    forget(self);
     return 0;
 }
 
@@ -269,6 +384,11 @@ static int gate_traverse(Gate *self, visitproc visit, void *arg)
     Py_VISIT(self->origin);
     Py_VISIT(self->answers);
     Py_VISIT(self->names);
+    Py_VISIT(self->inputs);
+    Py_VISIT(self->roles);
+    Py_VISIT(self->numbers);
+    Py_VISIT(self->stored);
+    Py_VISIT(self->left_by);
     return 0;
 }
 
@@ -284,7 +404,7 @@ static void gate_dealloc(Gate *self)
 static PyObject *gate_reduce(PyObject *self, PyObject *unused) { return Py_BuildValue("O()", (PyObject *)Py_TYPE(self)); }
 
 static PyMethodDef gate_methods[] = {
-    {"open", (PyCFunction)gate_open, METH_VARARGS, "Have a guard answer calls that find these globals."},
+    {"open", (PyCFunction)gate_open, METH_VARARGS, "Have a guard answer calls that find these globals; the rest says from what, and what is stored."},
     {"close", (PyCFunction)gate_close, METH_O, "Have nobody answer, and so many calls pass before one is looked at."},
     {"__reduce__", gate_reduce, METH_NOARGS, "Return what gives one in another process."},
     {NULL},
@@ -293,10 +413,19 @@ static PyMethodDef gate_methods[] = {
 static PyMemberDef gate_members[] = {
     {"origin", T_OBJECT, offsetof(Gate, origin), READONLY, "Where its function's code is found without it."},
     {"answers", T_OBJECT, offsetof(Gate, answers), READONLY, "The guard that answers calls; None: none does."},
+    {"source", T_INT, offsetof(Gate, source), READONLY, "Where its inputs are found."},
+    {"inputs", T_OBJECT, offsetof(Gate, inputs), READONLY, "What they are called there."},
     {NULL},
 };
 
-static PyNumberMethods gate_number = {.nb_negative = gate_asked, .nb_positive = gate_passed_by, .nb_invert = gate_itself};
+/* Marshalled it is bytes, and none of them. */
+static int gate_buffer(PyObject *self, Py_buffer *view, int flags) { return PyBuffer_FillInfo(view, self, "", 0, 1, flags); }
+
+static Py_hash_t gate_hash(PyObject *self) { return (Py_hash_t)((uintptr_t)self >> 4); }
+
+static PyBufferProcs gate_as_buffer = {.bf_getbuffer = gate_buffer};
+
+static PyNumberMethods gate_number = {.nb_positive = gate_passed_by, .nb_invert = gate_itself};
 
 static PyTypeObject GateType = {
     PyVarObject_HEAD_INIT(NULL, 0)
@@ -312,6 +441,9 @@ static PyTypeObject GateType = {
     .tp_traverse = (traverseproc)gate_traverse,
     .tp_clear = (inquiry)gate_clear,
     .tp_as_number = &gate_number,
+    .tp_as_buffer = &gate_as_buffer,
+    .tp_richcompare = gate_compared,
+    .tp_hash = gate_hash,
     .tp_methods = gate_methods,
     .tp_members = gate_members,
 };
@@ -336,5 +468,6 @@ bool gates_ready(PyObject *module)
 {
     given_arrays = PyUnicode_InternFromString("on_arrays");
     return given_arrays != NULL && PyType_Ready(&GateType) == 0 && PyModule_AddFunctions(module, gate_functions) == 0
-        && PyModule_AddObjectRef(module, "Gate", (PyObject *)&GateType) == 0;
+        && PyModule_AddObjectRef(module, "Gate", (PyObject *)&GateType) == 0
+        && PyModule_AddIntConstant(module, "MOST_INPUTS", INPUTS) == 0;
 }

@@ -210,9 +210,9 @@ def judge(item: Any) -> int:
 
 def is_of_a_package(item: Any) -> bool:
     """Tell whether a module, a class, a function or an object is a package's."""
-    if isinstance(item, ArrayBase):
+    kind = type(item)  # what `isinstance` asks beside it is the program's
+    if issubclass(kind, ArrayBase):
         return False
-    kind = type(item)
     if issubclass(kind, types.ModuleType):
         # Not asked in a way of its own, by which a lazy module is loaded; some have no name.
         names = types.ModuleType.__getattribute__(item, "__dict__")

@@ -1,5 +1,5 @@
-"""Gates at the beginning of the program's own functions, put there where their files are compiled,
-and what their code is without them.
+"""Gates at the beginning of the program's own functions, and before statements of its scripts, put
+there where their files are compiled, and what their code is without them.
 
 What stands there is said in _core/native/gate.c. Function objects, and who calls them, know
 nothing of it.
@@ -8,20 +8,21 @@ nothing of it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
 from alight._core import Gate
 from alight._src.jit.code_origin import READERS
+from alight._src.jit.liftable import Place, Source, found_in, parameters
 
 __all__ = ["Origin", "gated", "ungated", "with_gates"]
 
 # No name of a variable that a program can write.
 _ANSWER = ".alight"
-# What stands for a gate until its code is compiled, with the number of operations that stand in the
-# body; what is done with it a compiler does not fold, and does not warn of.
+# What stands for a gate until its code is compiled, with the number of its place in the file; what
+# is done with it a compiler does not fold, and does not warn of.
 _MARK = "\0alight gate "
 # Packages that compile functions from their code, and know no gates.
 _READERS = READERS | {"torch"}
@@ -30,18 +31,24 @@ _READERS = READERS | {"torch"}
 class Origin:
     """Where the code of a file is had as it is without gates, made when it is asked for."""
 
-    __slots__ = ("_codes", "_make")
+    __slots__ = ("_codes", "_make", "compiled")
 
-    def __init__(self, make: Callable[[], CodeType | None]) -> None:
-        self._make = make
+    def __init__(
+        self, make: Callable[[], ast.Module], compiled: Callable[[ast.Module], CodeType]
+    ) -> None:
+        self._make = make  # the file's tree
+        self.compiled = compiled  # the code of one
         self._codes: dict[tuple[int, ...], CodeType] | None = None
 
     def code(self, path: tuple[int, ...]) -> CodeType | None:
         """Return the code at the end of a path of numbers, each of a code among those in one."""
         if self._codes is None:
-            whole = self._make()
-            self._codes = {} if whole is None else dict(_codes(whole, ()))
+            self._codes = dict(_codes(self.compiled(self._make()), ()))
         return self._codes.get(path)
+
+    def place(self, number: int) -> Place:
+        """Return the place of this number, in a tree of its own."""
+        return found_in(self._make())[number]
 
 
 def _codes(code: CodeType, path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], CodeType]]:
@@ -54,12 +61,19 @@ def _inner(code: CodeType) -> list[CodeType]:
     return [item for item in code.co_consts if isinstance(item, CodeType)]
 
 
-def gated(tree: ast.Module) -> bool:
-    """Put what stands for gates into the functions of a file, in place; tell whether there are
-    any."""
+def gated(tree: ast.Module) -> list[Place]:
+    """Put what stands for gates into a file's tree, in place; return where."""
     if any(_reads_code(node) for node in ast.walk(tree)):
-        return False
-    return _put_into(tree)
+        return []
+    places = found_in(tree)
+    # What is inside a function first, of statements the last: no other place moves then.
+    for number, place in enumerate(places):
+        if place.source is not Source.NAMES:
+            _put_before(place, number)
+    for number, place in reversed(list(enumerate(places))):
+        if place.source is Source.NAMES:
+            _put_around(place, number)
+    return places
 
 
 def _reads_code(node: ast.AST) -> bool:
@@ -70,124 +84,111 @@ def _reads_code(node: ast.AST) -> bool:
     return any(name.partition(".")[0] in _READERS for name in names)
 
 
-def _put_into(block: Any) -> bool:
-    """Put them into the functions that stand in a block, however deep."""
-    found = False
-    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-        for inner in getattr(block, name, ()):
-            if isinstance(inner, ast.FunctionDef):
-                own = _Own(inner)
-                if own.stays:  # what is inside it assigns names of outside as it does
-                    continue
-                found = _put_into(inner) or found
-                if own.operations:
-                    _put_before(inner, own.operations)
-                    found = True
-            elif isinstance(inner, (ast.stmt, ast.excepthandler, ast.match_case)):
-                found = _put_into(inner) or found
-    return found
+class _Gate:
+    """What stands for one gate, in syntax."""
+
+    def __init__(self, number: int) -> None:
+        self._text = f"{_MARK}{number}"
+
+    def itself(self) -> ast.expr:
+        """Return the gate: it may be called."""
+        return ast.UnaryOp(ast.Invert(), ast.Constant(self._text))
+
+    def cells(self, names: Sequence[str]) -> ast.expr:
+        """Return what makes a function that holds the cells of these names."""
+        held: list[ast.expr] = [ast.Name(name, ast.Load()) for name in names]
+        nothing = ast.arguments([], [], None, [], [], None, [])
+        return ast.Lambda(nothing, ast.Tuple([*held, ast.Constant(self._text)], ast.Load()))
+
+    def asked(self, then: Sequence[ast.stmt], otherwise: Sequence[ast.stmt]) -> ast.stmt:
+        """Return what asks it, and what is done then."""
+        differs = ast.Compare(ast.Constant(self._text), [ast.NotEq()], [ast.Constant(self._text)])
+        return ast.If(differs, [*then], [*otherwise])
+
+    def tried(self, body: Sequence[ast.stmt]) -> ast.stmt:
+        """Return what takes the frame out of errors of what runs in the body's place."""
+        passed_by = ast.UnaryOp(ast.UAdd(), ast.Constant(self._text))
+        return ast.Try([*body], [ast.ExceptHandler(passed_by, None, [ast.Pass()])], [], [])
 
 
-# What a body has that does something else than to compute, or runs after the call: a proof would
-# end there, and a gate costs 5 ns a call (EPYC).
-_EFFECTS = (
-    *(ast.Yield, ast.YieldFrom, ast.Await, ast.Import, ast.ImportFrom, ast.Delete),
-    *(ast.AsyncFor, ast.AsyncWith, ast.ClassDef, ast.AsyncFunctionDef, ast.Try, ast.TryStar),
-)
-_ACTING = frozenset(
-    ("print", "open", "input", "eval", "exec", "super", "setattr", "globals", "locals", "vars")
-)
-_OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.AugAssign)
-_FEWEST = 2  # of one there is nothing to fuse
+def _placed(made: ast.stmt, line: ast.AST, statements: Sequence[ast.stmt] = ()) -> ast.stmt:
+    """Return a statement that was made, in the line where the body begins: nobody who follows lines
+    sees another."""
+    open_nodes: list[ast.AST] = [made]
+    while open_nodes:
+        node = open_nodes.pop()
+        if any(node is own for own in statements):
+            continue
+        if "lineno" in node._attributes:
+            node.lineno = node.end_lineno = line.lineno  # type: ignore[attr-defined]
+            node.col_offset = node.end_col_offset = line.col_offset  # type: ignore[attr-defined]
+        open_nodes.extend(ast.iter_child_nodes(node))
+    return made
 
 
-class _Own:
-    """What stands in a function's own body: how many operations, 0 where it is not to be looked
-    at; ``stays``: nothing in it is."""
-
-    def __init__(self, function: ast.FunctionDef) -> None:
-        self.operations = 0
-        self.stays = False
-        self._not_called = _ACTING | {function.name}  # a function that calls itself runs plain
-        given = _parameters(function)
-        self._holder = given[0] if given and given[0] in ("self", "cls") else ""
-        effects = not given
-        open_nodes: list[ast.AST] = [*function.body]
-        while open_nodes:
-            node = open_nodes.pop()
-            effects = effects or isinstance(node, _EFFECTS) or self._acts(node)
-            self.stays = self.stays or isinstance(node, (ast.Global, ast.Nonlocal))
-            self.operations += isinstance(node, _OPERATIONS)
-            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                open_nodes.extend(ast.iter_child_nodes(node))
-        if effects or self.operations < _FEWEST:
-            self.operations = 0
-
-    def _acts(self, node: ast.AST) -> bool:
-        """Tell whether an expression asks an object of the program's for what it has, changes one,
-        or calls what acts."""
-        if isinstance(node, ast.Attribute):
-            stores = not isinstance(node.ctx, ast.Load)
-            return stores or (isinstance(node.value, ast.Name) and node.value.id == self._holder)
-        return isinstance(node, ast.Name) and node.id in self._not_called
+def _put_around(place: Place, number: int) -> None:
+    gate, end = _Gate(number), place.at + place.length
+    own = place.block[place.at : end]
+    made = gate.tried([gate.asked([ast.Pass()], own)])
+    place.block[place.at : end] = [_placed(made, own[0], own)]
 
 
-def _parameters(function: ast.FunctionDef) -> list[str]:
-    """Return the names of parameters in the order that code has them in."""
-    given = function.args
-    found = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-    return [arg.arg for arg in (*found, given.vararg, given.kwarg) if arg is not None]
-
-
-def _put_before(function: ast.FunctionDef, operations: int) -> None:
+def _put_before(place: Place, number: int) -> None:
+    function, gate = place.function, _Gate(number)
     first = function.body[0]
     text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    place = 1 if text and isinstance(first.value.value, str) else 0  # type: ignore[attr-defined]
-    if place == len(function.body):
+    at = 1 if text and isinstance(first.value.value, str) else 0  # type: ignore[attr-defined]
+    if at == len(function.body):
         return
-
-    def gate(sign: ast.unaryop) -> ast.expr:
-        return ast.UnaryOp(sign, ast.Constant(f"{_MARK}{operations}"))
 
     def answer(context: ast.expr_context) -> ast.expr:
         return ast.Name(_ANSWER, context)
 
-    given: list[ast.expr] = [ast.Name(name, ast.Load()) for name in _parameters(function)]
-    asked: list[ast.stmt] = [
-        ast.Assign([answer(ast.Store())], ast.Call(gate(ast.Invert()), given, [])),
-        ast.If(
-            ast.Compare(answer(ast.Load()), [ast.IsNot()], [gate(ast.Invert())]),
-            [ast.Return(answer(ast.Load()))],
-            [],
-        ),
-        ast.Delete([answer(ast.Del())]),
-    ]
-    caught = ast.Try(asked, [ast.ExceptHandler(gate(ast.UAdd()), None, [ast.Pass()])], [], [])
-    whole = ast.If(gate(ast.USub()), [caught], [])
-    # In the line where the body begins: nobody who follows lines sees another.
-    line = getattr(function.body[place], "decorator_list", None) or [function.body[place]]
-    for node in ast.walk(whole):
-        if "lineno" in node._attributes:
-            node.lineno = node.end_lineno = line[0].lineno  # type: ignore[attr-defined]
-            node.col_offset = node.end_col_offset = line[0].col_offset  # type: ignore[attr-defined]
-    function.body.insert(place, whole)
+    given: list[ast.expr] = [ast.Name(name, ast.Load()) for name in parameters(function)]
+    if place.source is Source.CELLS:
+        given.append(gate.cells(place.inputs))
+    asked = gate.tried(
+        [
+            ast.Assign([answer(ast.Store())], ast.Call(gate.itself(), given, [])),
+            ast.If(
+                ast.Compare(answer(ast.Load()), [ast.IsNot()], [gate.itself()]),
+                [ast.Return(answer(ast.Load()))],
+                [],
+            ),
+            ast.Delete([answer(ast.Del())]),
+        ]
+    )
+    line = getattr(function.body[at], "decorator_list", None) or [function.body[at]]
+    function.body.insert(at, _placed(gate.asked([asked], []), line[0]))
 
 
-def with_gates(code: CodeType, origin: Origin, path: tuple[int, ...] = ()) -> CodeType:
+def with_gates(
+    code: CodeType, places: Sequence[Place], origin: Origin, path: tuple[int, ...] = ()
+) -> CodeType:
     """Return code with gates where such stand for them; each knows where its code is without it."""
     consts: list[Any] = []
     number = 0
     for item in code.co_consts:
         if isinstance(item, CodeType):
-            consts.append(with_gates(item, origin, (*path, number)))
-            number += 1
-        elif type(item) is str and item.startswith(_MARK):
-            # What is found in cells is not among the arguments.
-            known = None if code.co_freevars else (origin, path)
-            consts.append(Gate(known, int(item[len(_MARK) :])))
+            own = any(map(_is_mark, item.co_consts)) and item.co_name == "<lambda>"
+            consts.append(item if own else with_gates(item, places, origin, (*path, number)))
+            number += not own
+        elif _is_mark(item):
+            which = int(item[len(_MARK) :])
+            place = places[which]
+            cells = place.source is Source.CELLS
+            # What is found in other cells is not among the inputs.
+            hidden = set(code.co_freevars) - set(place.inputs if cells else ())
+            known = None if hidden else (origin, path, which)
+            inputs = () if cells else place.inputs
+            consts.append(Gate(known, place.operations, place.source, inputs))
         else:
             consts.append(item)
     return code.replace(co_consts=tuple(consts))
+
+
+def _is_mark(item: Any) -> bool:
+    return type(item) is str and item.startswith(_MARK)
 
 
 @lru_cache(1024)  # asked of all code that is looked at
@@ -195,6 +196,6 @@ def ungated(code: CodeType) -> CodeType:
     """Return code without its gate; the very code where it has none."""
     for item in code.co_consts:
         if type(item) is Gate and item.origin is not None:
-            origin, path = item.origin
+            origin, path, _ = item.origin
             return origin.code(path) or code
     return code

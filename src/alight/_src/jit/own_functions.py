@@ -1,22 +1,23 @@
-"""Functions of the program's own that `alight run` takes as `@alight.jit` does, undecorated.
+"""Code of the program's own that `alight run` takes as `@alight.jit` does, undecorated.
 
-The gate at the beginning of such a function (`gates`) asks here for who answers its calls, once
-NumPy has had them for long enough. Only a body that is proven to do nothing but compute is
-answered for; all others go on as they are written.
+The gate at the beginning of such a function, or before such statements (`gates`), asks here for who
+answers, once NumPy has had them for long enough. Only code that is proven to do nothing but compute
+is answered for; all else goes on as it is written.
 """
 
 from __future__ import annotations
 
-import inspect
 import sys
-from types import CodeType, FunctionType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 from weakref import ref
 
 from alight._core import ArrayBase, Gate
+from alight._src.base.originals import np
 from alight._src.jit.border_handover import given_back, handed_over
 from alight._src.jit.call_signature import describe
 from alight._src.jit.decorator import Jitted
+from alight._src.jit.lifting import Lifted, lift
 from alight._src.record.tracebacks import hide_ours
 
 __all__ = ["OwnFunction", "take"]
@@ -30,8 +31,9 @@ class OwnFunction(Jitted):
     """What answers calls of a function of the program's own; NotImplemented: its body is to go on,
     as nothing of it was done."""
 
-    def __init__(self, function: FunctionType, module: ModuleType, gate: Gate) -> None:
-        super().__init__(function, False)
+    def __init__(self, lifted: Lifted, module: ModuleType, gate: Gate) -> None:
+        super().__init__(lifted.function, False)
+        self._lifted = lifted
         # A gate is held by code, which the collector does not look into: with what answers at it
         # it would keep the module's names for ever.
         whose = ref(gate)
@@ -55,9 +57,50 @@ class OwnFunction(Jitted):
         except BaseException as error:
             hide_ours(error)
             raise
-        if type(result) is tuple:
-            return tuple([given_back(part) for part in result])
-        return given_back(result)
+        return _back(result)
+
+    def stored_before(self, gate: Gate, error: BaseException, inputs: tuple[Any, ...]) -> Any:
+        """Return what the body had stored when an error came, the gate itself where nothing."""
+        code, frame, line = self._lifted.function.__code__, None, 0
+        step = error.__traceback__
+        while step is not None:
+            own = step.tb_frame.f_code
+            if (own.co_filename, own.co_name, own.co_firstlineno) == (
+                code.co_filename,
+                code.co_name,
+                code.co_firstlineno,
+            ):
+                frame, line = step.tb_frame, step.tb_lineno
+                break
+            step = step.tb_next
+        if frame is None:
+            return tuple([gate for _ in self._lifted.stored])
+        numbers = self._lifted.numbers_before(line, inputs, gate)
+        held = [_assigned(frame, name, inputs, gate) for name in self._lifted.results]
+        return (*numbers, *held)
+
+
+def _assigned(frame: FrameType, name: str, inputs: tuple[Any, ...], gate: Gate) -> Any:
+    value = frame.f_locals.get(name, gate)
+    if not isinstance(value, ArrayBase):
+        return value
+    made = np.asarray(value)
+    for item in inputs:
+        if type(item) is np.ndarray and _same_window(item, made):
+            return item
+    return made
+
+
+def _same_window(one: Any, other: Any) -> bool:
+    parts = ("data", "shape", "strides", "typestr")
+    given, made = one.__array_interface__, other.__array_interface__
+    return all([given[part] == made[part] for part in parts])
+
+
+def _back(result: Any) -> Any:
+    if type(result) is tuple:
+        return tuple([_back(part) for part in result])
+    return given_back(result)
 
 
 def _close(gate: Gate | None) -> None:
@@ -73,26 +116,16 @@ def _handed(item: Any) -> Any:
     return item
 
 
-def take(gate: Gate, args: tuple[Any, ...], names: dict[str, Any]) -> None:
-    """Have a gate answer calls of its function from now on, where that is proven to compute."""
+def take(gate: Gate, inputs: tuple[Any, ...], names: dict[str, Any]) -> None:
+    """Have a gate answer for its code from now on, where that is proven to compute."""
     gate.close(_LOOKED_AT_AGAIN)
-    origin, path = gate.origin
-    code = origin.code(path)
     module = sys.modules.get(names.get("__name__", ""))
-    if code is None or module is None or vars(module) is not names:
+    if module is None or vars(module) is not names:
         return
-    own = OwnFunction(FunctionType(_by_position(code), names), module, gate)
+    lifted = lift(gate, inputs, names)
+    if lifted is None:
+        return
+    own = OwnFunction(lifted, module, gate)
     if own.is_pure():
-        gate.open(own, names)
-
-
-def _by_position(code: CodeType) -> CodeType:
-    """Return code that is given every argument by position: what it collects, too."""
-    flags = code.co_flags
-    collected = bool(flags & inspect.CO_VARARGS) + bool(flags & inspect.CO_VARKEYWORDS)
-    return code.replace(
-        co_argcount=code.co_argcount + code.co_kwonlyargcount + collected,
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS),
-    )
+        numbers, stored = lifted.numbers, lifted.stored
+        gate.open(own, names, lifted.roles, lifted.picked, numbers, stored, own.stored_before)

@@ -22,6 +22,7 @@ from alight._src.base.records import dataclass, field
 from alight._src.ir.op_table import OPS, Kind, Op, Origin
 from alight._src.jit.bytecode import Step, Steps, instructions, lines
 from alight._src.jit.code_origin import installed
+from alight._src.jit.known_attributes import KNOWN_ATTRIBUTES
 from alight._src.record.declared_ops import STAND_INS, adopt_all
 from alight._src.record.ufunc_calls import FUNCTIONS
 
@@ -122,16 +123,6 @@ _LOOPS = _names(
 _OF_PARTS = _names("BINARY_SLICE BINARY_SUBSCR STORE_SLICE STORE_SUBSCR")
 _INTRINSICS = frozenset(("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_UNARY_POSITIVE"))
 
-# Attributes of what such a function can hold: arrays, NumPy scalars, tuples, lists, dicts, text.
-# Those that change a list or dict change one of the function's own, or an argument, which is
-# noticed there.
-_ATTRIBUTES = _names(
-    "T all any append argmax argmin argpartition argsort astype clip conj conjugate copy "
-    "cumprod cumsum diagonal dot dtype extend fill flatten get imag item items itemsize keys "
-    "kind mT max mean min name nbytes ndim nonzero prod ptp ravel real repeat reshape round "
-    "searchsorted shape size squeeze std strides sum swapaxes take tolist trace transpose "
-    "values var"
-)
 # Creation whose result depends on the arguments alone; what is in files and buffers is not among
 # it.
 _CREATION = (
@@ -153,6 +144,8 @@ _BUILTINS = (
 )
 _ATOMS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), np.generic, np.dtype)
 
+
+_OF_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that code has made
 
 # Builtins that make no whole numbers of elements.
 _MEASURES = (abs, bool, complex, float, isinstance, len)
@@ -310,7 +303,7 @@ class _Proving:
             where = _Place(code, step)
             if name in ("LOAD_ATTR", "LOAD_METHOD"):
                 self.lengths = self.lengths or step.name in _LENGTHS
-                if step.name not in _ATTRIBUTES:
+                if step.name not in KNOWN_ATTRIBUTES:
                     raise _NotProven(f"{where}: attribute {step.name!r} is not known")
                 continue
             if name == "LOAD_GLOBAL":
@@ -369,6 +362,8 @@ class _Proving:
 
     def admit(self, value: Any, name: str, where: _Place) -> None:
         """Check what a name stands for."""
+        if _answers_for_itself(value):
+            raise _NotProven(f"{where}: {name} has a say in what its attributes are")
         op = _declared(value)
         if op is not None and op.origin is Origin.PROGRAM and op.lower is not None:
             self.admit(op.lower, f"what {name} is composed of", where)
@@ -381,7 +376,7 @@ class _Proving:
         if isinstance(value, type) and issubclass(value, np.generic):
             return
         kept = getattr(value, "__dict__", {})
-        if not _ATTRIBUTES.isdisjoint(kept):
+        if not KNOWN_ATTRIBUTES.isdisjoint(kept):
             raise _NotProven(f"{where}: {name} keeps things in attributes of its own")
         if isinstance(kept.get("declared_pure"), bool) and isinstance(
             value.__wrapped__, FunctionType
@@ -397,6 +392,17 @@ class _Proving:
             self.function(value)
             return
         raise _NotProven(f"{where}: {name} is a {type(value).__name__} not known to be pure")
+
+
+def _answers_for_itself(value: Any) -> bool:
+    """Tell whether code of the program's runs where an attribute of a value is asked for."""
+    look_up, kind = type.__getattribute__, type(value)  # a class of classes may have a say, too
+    if not look_up(kind, "__flags__") & _OF_PYTHON:
+        return False
+    with contextlib.suppress(AttributeError):
+        look_up(kind, "__getattr__")
+        return True
+    return look_up(kind, "__getattribute__") not in (object.__getattribute__, look_up)
 
 
 def _declared(value: Any) -> Op | None:

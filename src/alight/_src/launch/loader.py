@@ -68,20 +68,20 @@ def _compile(source: bytes, path: str) -> CodeType:
     # Not ast.parse: its frame would stand in the traceback of a syntax error.
     tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     tree = program_tree(tree, path, b"numpy" in source, b"numpy.random" in source)
-    if not takes_functions() or not gated(tree):
-        return marked(compile(tree, path, "exec", dont_inherit=True))
+    places = gated(tree) if takes_functions() else []
+    code = marked(compile(tree, path, "exec", dont_inherit=True))
+    if not places:
+        return code
     border = _has_border
-    return with_gates(
-        marked(compile(tree, path, "exec", dont_inherit=True)),
-        Origin(lambda: _without_gates(source, path, border)),
-    )
 
+    def made() -> ast.Module:  # without gates
+        again: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
+        return rewrite(_by_border(again) if border else again)
 
-def _without_gates(source: bytes, path: str, border: bool) -> CodeType:
-    """Return the code of one of the program's files as it was compiled, but for gates."""
-    tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
-    tree = rewrite(_by_border(tree) if border else tree)
-    return marked(compile(tree, path, "exec", dont_inherit=True))
+    def compiled(again: ast.Module) -> CodeType:
+        return marked(compile(again, path, "exec", dont_inherit=True))
+
+    return with_gates(code, places, Origin(made, compiled))
 
 
 def program_tree(
