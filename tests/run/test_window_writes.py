@@ -11,7 +11,7 @@ import pytest
 
 import alight
 from alight._core import Data, make_layout
-from alight._src.run import evaluate, residency
+from alight._src.run import evaluate, kernels, residency, window_writes
 from alight._src.run.window_writes import meets_itself, write_there
 from alight.backends.base import Operand
 from alight.backends.registry import device
@@ -160,3 +160,33 @@ def test_a_launch_that_reads_what_it_writes_leaves_a_copy_of_the_old_bytes(
             # Read by the same launch: the version was counted as two users of the old bytes.
             alight.evaluate(alight.minimum(window, window), window > 2)
     np.testing.assert_array_equal(np.asarray(copy), np.arange(9.0) + 94)
+
+
+def planes_turned(np_: Any, planes: Any) -> Any:
+    for i in range(planes.shape[2]):
+        planes[:, :, i] = np_.roll(planes[:, :, i], i, axis=1)
+    planes[::2, 1:, 0] = 7  # repeated, and of another type
+    planes[1:, :, 1] = planes[:-1, :, 1]  # of the same memory
+    return planes
+
+
+def test_large_windows_are_written_by_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_writes, "_SHARED_BYTES", 0)
+    monkeypatch.setattr(window_writes, "thread_count", lambda: 2)
+    monkeypatch.setattr(window_writes, "_THREAD_RATE", 1.0)  # so that the kernel pays at once
+    shared = []
+
+    def copies(window: Operand, value: Operand) -> Any:
+        launch = shared_copy(window, value)
+        shared.append(launch is not None)
+        return launch
+
+    shared_copy = window_writes.shared_copy
+    monkeypatch.setattr(window_writes, "shared_copy", copies)
+    given = np.random.default_rng(3).random((40, 30, 5))
+    with alight.policy(devices=["cpu"], floor=0):
+        for turn in range(3):
+            ours = planes_turned(alight, alight.asarray(given.copy()) + 0.0)
+            assert np.array_equal(ours, planes_turned(np, given.copy())), turn
+            kernels.settle()
+    assert any(shared) and not all(shared), shared

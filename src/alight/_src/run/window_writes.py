@@ -4,23 +4,33 @@ the host, by the kernel itself that makes them."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from alight._core import Data, Layout, Value, sole, uses_within
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.records import replace
+from alight._src.codegen.common.gaps import unsupported
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
+from alight._src.plan.access_pattern import LINE_BYTES
 from alight._src.plan.plan import LaunchStep, WriteStep
 from alight._src.run import kernels, residency
 from alight._src.run.residency import Place
 from alight.backends.base import Command, Copy, Launch, Operand
+from alight.backends.machine import thread_count
 from alight.backends.registry import backend_of, device
 from alight.device import HOST_DEVICE, Device, Unsupported
+
+# From so much memory on it pays to have a window written by all threads: one takes 100 µs for it,
+# and others begin within some 20.
+_SHARED_BYTES = 1 << 20
+# Bytes a second that one thread moves by a strided copy at most (EPYC, lines of a window of every
+# ninth float64; a Xeon took three times as long).
+_THREAD_RATE = 3.7e10
 
 __all__ = [
     "group_into",
@@ -28,6 +38,7 @@ __all__ = [
     "only_read",
     "overlaps",
     "replaced",
+    "shared_copy",
     "takes_all",
     "uses_below",
     "write_there",
@@ -142,11 +153,47 @@ def write_there(where: Device, old: Data, window: Operand, value: Operand, in_pl
     return residency.made_on(where, old.layout, target)
 
 
+def shared_copy(window: Operand, value: Operand) -> Callable[..., Any] | None:
+    """Return what copies a value into a window on the host by all threads, given the addresses of
+    both; None where NumPy does it as soon, or while the kernel for it is not made. The window does
+    not meet itself."""
+    size = window.layout.size
+    if size * LINE_BYTES < _SHARED_BYTES or overlaps(value.buffer, window.buffer):
+        return None
+    axes = zip(window.layout.strides, window.layout.shape, strict=True)
+    nearest = min([abs(step) for step, n in axes if n > 1], default=0)
+    touched = size * min(max(nearest, window.layout.itemsize), LINE_BYTES)
+    if touched < _SHARED_BYTES or thread_count() == 1:
+        return None
+    maker = _maker(value.layout, window.layout)
+    if maker is None:
+        return None
+    # what is read and written of memory, and what one thread takes for it beyond all of them
+    seconds = 2 * touched / _THREAD_RATE * (1.0 - 1.0 / thread_count())
+    try:
+        kernel = kernels.kernel(maker.device, maker.group, "generated", None, seconds, maker)
+    except Unsupported:
+        return None
+    return None if kernel is None else kernel.launch
+
+
+@lru_cache(1024)
+def _maker(value: Layout, window: Layout) -> kernels.Maker | None:
+    if value.dtype != window.dtype:
+        return None
+    host, group = device(HOST_DEVICE), _copy_group(value, window)
+    return None if unsupported(group) else kernels.Maker(host, group, None)
+
+
+def _copy_group(value: Layout, window: Layout) -> Group:
+    node = Node(OPS["copy"], (0,), (), window)
+    return Group(GroupKind.LOOP, Graph((value,), (node,), (1,)), window.shape)
+
+
 @lru_cache(1024)  # by structure; a program with more windows than this makes them anew
 def _kernel(name: str, value: Layout, window: Layout) -> Any:
     where = device(name)
-    node = Node(OPS["copy"], (0,), (), window)
-    group = Group(GroupKind.LOOP, Graph((value,), (node,), (1,)), window.shape)
+    group = _copy_group(value, window)
     gap: Unsupported | None = None
     for implementation in where.support.implementations:
         try:
@@ -157,3 +204,4 @@ def _kernel(name: str, value: Layout, window: Layout) -> Any:
 
 
 register(Cache.PREPARED_STEPS, _kernel.cache_clear)
+register(Cache.PREPARED_STEPS, _maker.cache_clear)

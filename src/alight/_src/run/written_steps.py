@@ -23,7 +23,7 @@ from alight._src.run.numpy_in_place import makes_nothing, run_into
 from alight._src.run.prepared_step import Ready, array_at, ready_of, stood_in
 from alight._src.run.residency import Place
 from alight.backends.base import Operand
-from alight.backends.host import host_view
+from alight.backends.host import address_of, host_view
 from alight.backends.registry import device
 from alight.device import HOST_DEVICE
 
@@ -193,6 +193,9 @@ class Writing:
         whole = step.layout is layout and not step.offset
         here = step.device == HOST_DEVICE
         lent = in_place and here and data.foreign  # the caller wants it where it was
+        meets_itself = window_writes.meets_itself(
+            step.layout.shape, step.layout.strides, step.layout.itemsize
+        )
         if whole and not lent and self._is_given(step, value_place, dead):
             assert value_place is not None
             self._bind(step.target, value_place[0], value_place[1], layout)
@@ -202,9 +205,7 @@ class Writing:
             and not here
             and offset == 0
             and layout is data.layout
-            and not window_writes.meets_itself(
-                step.layout.shape, step.layout.strides, step.layout.itemsize
-            )
+            and not meets_itself
         ):
             apart = value_place[0] is not data
             try:
@@ -237,16 +238,17 @@ class Writing:
             result = Operand(data, offset + step.offset, step.layout)
             self._launch_into(later, result, (target, data, offset))
             return
-        window = np.ndarray(
-            step.layout.shape,
-            step.layout.dtype,
-            data.raw,
-            offset + step.offset if step.layout.size else 0,
-            step.layout.strides,
-        )
         self.places[step.target] = (data, offset, layout)
+        window = Operand(data, offset + step.offset, step.layout)
+        if not meets_itself:
+            residency.bring_to_host(value_place[0])
+            value = Operand(*value_place)
+            launch = window_writes.shared_copy(window, value)
+            if launch is not None:
+                target.bind_written(data, offset, launch, [*map(address_of, (value, window))])
+                return
         target.bind_written(
-            data, offset, np.copyto, window, array_at(value_place), casting="unsafe"
+            data, offset, np.copyto, host_view(window), array_at(value_place), casting="unsafe"
         )
 
     def _is_given(self, step: WriteStep, place: Place | None, dead: Sequence[int]) -> bool:
