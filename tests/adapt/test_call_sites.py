@@ -11,6 +11,7 @@ import pytest
 
 import alight
 from alight._core import floor
+from alight._src.adapt import paces
 from alight._src.run import evaluate, judged_sites
 
 FLOOR = 1_000_000
@@ -20,8 +21,9 @@ MOST = 3_000  # calls, of which 0.1 s of NumPy's time are a few hundred
 
 @pytest.fixture(autouse=True)
 def measured() -> Iterator[None]:
-    """Have the floor measured high, and nothing known of call sites."""
+    """Have the floor measured high, and nothing known of call sites, nor of ops by a profile."""
     floor.here()
+    paces.guess()
     known = floor.auto, floor.record_floor
     floor.auto = floor.record_floor = FLOOR
     floor.forget_sites()
@@ -93,7 +95,7 @@ def test_a_floor_that_was_given_is_the_floor(given: int) -> None:
     with alight.policy(floor=given):
         for _ in range(300):
             np.asarray(power(x))
-    assert not states(power.__code__)
+    assert states(power.__code__) == ({"numpy"} if given else set())  # told, and never opened
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, seconds: float, *ends: str) -> Any:
@@ -101,6 +103,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, seconds: float, *ends: str) -> Any:
     x = array()
     until(lambda: power(x), opened)
     monkeypatch.setattr(judged_sites, "_seconds_since", lambda began: seconds)
+    monkeypatch.setattr(judged_sites, "_least_seconds", lambda plan: 0.0)  # of kernels, though
     until(lambda: power(x), lambda: states(power.__code__) <= set(ends))
     return x
 
@@ -146,12 +149,42 @@ def test_a_site_counts_as_often_as_it_came(body: Callable[[Any], Any]) -> None:
 
 def test_a_site_may_come_often_before_it_is_asked_for() -> None:
     x = array()
+    until(lambda: curve(x), lambda: states(curve.__code__) == {"open"})
+    made = x
+    for _ in range(45):  # fewer than are flushed on trial
+        made = curve(made)
+    assert states(curve.__code__) == {"open"}
+    assert made.storage.value.op is not None
+
+
+def test_what_waits_on_trial_is_bounded() -> None:
+    x = array()
     until(lambda: power(x), opened)
     made = x
     for _ in range(100):
         made = power(made)
+        assert floor.count <= 51
+
+
+def test_what_goes_on_with_a_trial_and_loses_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = array()
+    until(lambda: power(x), opened)
+    np.asarray(power(x))
     assert opened()
-    assert made.storage.value.op is not None
+    monkeypatch.setattr(judged_sites, "_seconds_since", lambda began: 1.0)
+    with alight.policy(floor=0):  # nothing of it is a site's, and all of it is small
+        np.asarray(alight.asarray(np.ones(100)) + 1.0)
+    assert states(power.__code__) == {"lost"}
+
+
+def test_all_pending_work_is_judged_where_it_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = array()
+    until(lambda: power(x), opened)
+    asked: list[Any] = []
+    monkeypatch.setattr(judged_sites, "_seconds_since", lambda began: asked.append(began) or 1e-3)
+    made = power(x)
+    evaluate.evaluate_all()
+    assert asked and made.storage.value.op is None
 
 
 def test_a_request_on_trial_raises_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 import alight
 from alight._core import floor, hooks
-from alight._src.adapt.record_floor import PACES, ROW_PACES
+from alight._src.adapt import paces
+from alight._src.adapt.paces import PACES, ROW_PACES
 
 FLOOR = 1_000
 N = 1_600  # beyond the floor of additions, and not of what is twice as quick
@@ -21,6 +22,7 @@ SIDE = 40
 @pytest.fixture(autouse=True)
 def measured() -> Iterator[None]:
     """Have the floor measured low."""
+    paces.guess()
     known = floor.auto, floor.record_floor
     floor.auto = floor.record_floor = FLOOR
     yield
@@ -124,10 +126,10 @@ def test_divisions_in_place_are_recorded() -> None:
 
 
 def test_paces_are_those_of_types() -> None:
-    for name, paces in PACES.items():
-        assert all(pace > 1 for pace in paces.values()), name
+    for name, known in PACES.items():
+        assert all(pace > 1 for pace in known.values()), name
         row = np.frombuffer(floor.paces[name])
-        for chars, pace in paces.items():
+        for chars, pace in known.items():
             assert {row[np.dtype(char).num] for char in chars} == {pace}
         for chars, pace in ROW_PACES.get(name, {}).items():
             assert {row[len(row) // 2 + np.dtype(char).num] for char in chars} == {pace}
@@ -141,7 +143,7 @@ def test_the_core_takes_any_table() -> None:
     assert floor.paced("nothing", x, 0, FLOOR) == FLOOR
     known = dict(floor.paces)
     try:
-        floor.paces["sum"] = b""
+        floor.paces["sum"] = bytearray()
         assert floor.paced("sum", x, 0, FLOOR) == FLOOR
         floor.paces["sum"] = None  # type: ignore[assignment]
         assert floor.paced("sum", x, 0, FLOOR) == FLOOR

@@ -307,8 +307,8 @@ class Floor:
     thread ``records`` a jitted call. ``traced``: how many calls are followed in what they read
     (`jit`). ``kept``: while all work waits, the
     elements from which on a new array is alight's; else 0. ``paces``: by name, how many elements
-    of it NumPy does in the time of one of an addition, a double for each of its type numbers:
-    of whole arrays, and along an axis. ``judging``: call sites below the floor whose work is
+    of it NumPy does in the time of one of an addition (of ``addition`` seconds), a double for
+    each of its type numbers: of whole arrays, and along an axis. ``judging``: call sites below the floor whose work is
     recorded on trial (sites.c). ``rehearses``: NumPy is to stand in for the kernels of the request
     that was asked about last.
     """
@@ -325,9 +325,10 @@ class Floor:
     traced: int
     kept: int
     begins: float
+    addition: float
     judging: int
     rehearses: bool
-    paces: dict[str, bytes]
+    paces: dict[Any, bytearray]
     def paced(self, name: str, array: Any, more: int, least: int, /) -> int:
         """Return the elements below which a reduction, by its name, of an array that was given so
         many arguments more is NumPy's, where those of an addition are ``least``."""
@@ -355,9 +356,12 @@ class Floor:
     def shut(self, kept: bool, /) -> None:
         """Leave the sites that have lost to NumPy; ``kept``: go on with them."""
 
-    def sites(self) -> list[tuple[Any, int, int, int, float, str]]:
+    def sites(
+        self,
+    ) -> list[tuple[CodeType, int, int, int, float, str, bytearray | None, float]]:
         """Return of each call site that NumPy had larger work of: code, instruction, runs, elements
-        of the latest, seconds, and who has it: numpy, open (on trial), recorded or lost."""
+        of the latest, seconds, who has it: numpy, open (on trial), recorded or lost; the op's row
+        of ``paces``, where it has one, and the seconds that all runs were predicted to take."""
 
     def forget_sites(self) -> None:
         """Forget what is known of call sites."""
@@ -456,7 +460,7 @@ def Public(
     view: Callable[..., Any] | None = None,
     change: Callable[..., Any] | None = None,
     operands: int = 1,
-    pace: bytes | None = None,
+    pace: bytearray | None = None,
     ask: Callable[..., Any] | None = None,
     first: Callable[[Any], Any] | None = None,
 ) -> Any:

@@ -138,7 +138,7 @@ static PyObject *array_ufunc(PyObject *self, PyObject *const *args, Py_ssize_t n
     if (hooks->ufunc == NULL && !PyErr_Occurred()) {
         PyErr_SetString(PyExc_AttributeError, "ufunc");
     }
-    if (PyErr_Occurred()) {
+    if (PyErr_Occurred() || (kwnames != NULL && !floor_passed(args[0], args + 2, nargs - 2))) {
         return NULL;
     }
     PyObject *hook = Py_NewRef(hooks->ufunc), *result = PyObject_Vectorcall(hook, args, nargs, kwnames);

@@ -91,6 +91,7 @@ typedef struct {
     PyObject *anchor, *paces;
     Py_ssize_t record_floor, automatic, kept;
     double begins;
+    double addition; /* seconds that NumPy takes to add one float64 to another */
     long long budget, limit, count, pending, traced;
     Py_ssize_t passed; /* the floor of the site that called last, where that is lower; else 0 */
     Py_ssize_t judging; /* sites that are open, and not judged yet */
@@ -183,10 +184,14 @@ bool count_recorded(npy_intp elements);
 bool floor_ready(void);
 
 /* sites.c */
+/* Fewer elements than this take NumPy 2 to 5 us, which a cached plan and its kernel's call take as well: no floor that
+   was measured is lower. */
+enum { COUNTED = 8192 };
 typedef struct {
     struct Site *site;
     double began;
     npy_intp elements;
+    bool lowers; /* the floor is one that sites may lower */
 } SiteWork;
 npy_intp site_floor(npy_intp least);
 SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least, bool product);
@@ -203,6 +208,15 @@ PyObject *items_of(PyObject *module, PyObject *array);
 PyObject *items_count(PyObject *module, PyObject *array);
 
 /* pace.c */
+/* The op that was asked about last: its row, kept, and what NumPy is predicted to take for an element. */
+typedef struct {
+    PyObject *row;
+    double each;
+} Priced;
+extern Priced priced;
+npy_intp op_floor(PyObject *row, PyObject *const *items, Py_ssize_t count, npy_intp least);
+npy_intp ufunc_floor(PyObject *ufunc, PyObject *const *args, Py_ssize_t nargs, npy_intp least);
+bool floor_passed(PyObject *ufunc, PyObject *const *args, Py_ssize_t nargs);
 npy_intp paced_reduction(PyObject *pace, PyObject *array, Py_ssize_t more, npy_intp least);
 npy_intp paced_product(PyObject *left, PyObject *right, npy_intp least);
 npy_intp paced_in_place(PyObject *array, PyObject *other, npy_intp least);

@@ -86,9 +86,12 @@ bool outright(void)
 }
 
 /* Find the elements from which on a new array is alight's, where an op on concrete operands is left to NumPy
-   below ``least``: fewer while all work waits. */
+   below ``least``: fewer while all work waits, and of whatever op it comes. */
 npy_intp array_floor(Py_ssize_t least)
 {
+    if (floors->passed > 0 && least == floors->passed) {
+        return floors->automatic;
+    }
     return floors->kept > 0 && least == floors->record_floor ? floors->kept : least;
 }
 
@@ -167,22 +170,46 @@ static void floor_dealloc(Floor *self)
     Py_TYPE(self)->tp_free(self);
 }
 
+/* A plan takes 0.1 ms an op at most (the design's 100 values in 10 ms): on trial, so many may wait that theirs costs no
+   more than a trial may lose (sites.c: 5 % of 0.1 s). */
+enum { TRIED_OPS = 50 };
+
+/* The ops past which a flush is due. */
+static long long limit_of(Floor *self) { return self->judging > 0 && self->limit > TRIED_OPS ? TRIED_OPS : self->limit; }
+
+static PyObject *floor_get_limit(Floor *self, void *unused) { return PyLong_FromLongLong(limit_of(self)); }
+
+static int floor_set_limit(Floor *self, PyObject *given, void *unused)
+{
+    long long limit = given == NULL ? -1 : PyLong_AsLongLong(given);
+    if (given == NULL) PyErr_SetString(PyExc_TypeError, "limit cannot be deleted");
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    self->limit = limit;
+    return 0;
+}
+
 static int due(Floor *self, PyObject *site)
 {
+    long long limit = limit_of(self);
+    if (limit < self->limit && self->count >= limit) {
+        return 1; /* on trial */
+    }
     if (self->anchor == NULL || self->anchor == Py_None) {
         Py_XSETREF(self->anchor, Py_NewRef(site));
         return 0;
     }
     int returned = PyObject_RichCompareBool(self->anchor, site, Py_EQ);
     /* Divided, not multiplied: a limit that none is reaches too far. */
-    if (returned == 0 && self->count % 2 == 0 && self->count / 2 == self->limit) {
+    if (returned == 0 && self->count % 2 == 0 && self->count / 2 == limit) {
         Py_XSETREF(self->anchor, Py_NewRef(site)); /* the old one is of a loop that is over */
         return 0;
     }
     if (returned != 0 || self->pending > self->budget) {
         return returned < 0 ? -1 : 1;
     }
-    if (self->count / 16 >= self->limit) {
+    if (self->count / 16 >= limit) {
         Py_XSETREF(self->anchor, Py_NewRef(site));
         return 1;
     }
@@ -207,7 +234,7 @@ bool count_recorded(npy_intp elements)
     floors->count++;
     /* Elements of arrays that are broadcast are more than there can be memory for. */
     floors->pending = floors->pending > LLONG_MAX - elements ? LLONG_MAX : floors->pending + elements;
-    bool enough = floors->count >= floors->limit || floors->pending > floors->budget;
+    bool enough = floors->count >= limit_of(floors) || floors->pending > floors->budget;
     PyFrameObject *frame = enough ? PyEval_GetFrame() : NULL;
     if (frame == NULL) {
         return true;
@@ -297,10 +324,10 @@ static PyObject *floor_waits(Floor *self, PyObject *nothing)
 static PyMemberDef floor_members[] = {
     MEMBER(Floor, anchor),
     MEMBER(Floor, paces),
-    {"limit", T_LONGLONG, offsetof(Floor, limit), 0, NULL},
     {"count", T_LONGLONG, offsetof(Floor, count), 0, NULL},
     {"budget", T_LONGLONG, offsetof(Floor, budget), 0, NULL},
     {"pending", T_LONGLONG, offsetof(Floor, pending), 0, NULL},
+    {"addition", T_DOUBLE, offsetof(Floor, addition), 0, NULL},
     {"traced", T_LONGLONG, offsetof(Floor, traced), 0, NULL},
     {"rehearses", T_BOOL, offsetof(Floor, rehearses), READONLY, NULL},
     {"judging", T_PYSSIZET, offsetof(Floor, judging), READONLY, NULL},
@@ -312,6 +339,7 @@ static PyGetSetDef floor_properties[] = {
      "Whether small results are NumPy's own: under `alight run`, and in a body that was given up.", NULL},
     {"records", (getter)floor_get_records, (setter)floor_set_records,
      "Whether this thread records a jitted call, where small results wait as all others do.", NULL},
+    {"limit", (getter)floor_get_limit, (setter)floor_set_limit, "Ops past which a flush is due; fewer while sites are on trial.", NULL},
     {"record_floor", (getter)floor_get, (setter)floor_set,
      "Result elements below which an op on concrete operands is left to NumPy; -n: not known yet, and "
      "not asked for by new arrays of less than n elements.",
@@ -344,7 +372,8 @@ static PyMethodDef floor_methods[] = {
      "them; tell whether its sites have lost."},
     {"shut", (PyCFunction)floor_shut, METH_O, "Leave the sites that have lost to NumPy; true: keep them, judged."},
     {"sites", (PyCFunction)floor_sites, METH_NOARGS,
-     "Return code, instruction, runs in NumPy, elements of the latest, seconds and state of each site."},
+     "Return code, instruction, runs in NumPy, elements of the latest, seconds, state, row of the table of paces and "
+     "predicted seconds of each site."},
     {"forget_sites", (PyCFunction)floor_forget, METH_NOARGS, "Forget what is known of call sites."},
     {"waits", (PyCFunction)floor_waits, METH_NOARGS, "Tell whether all work is left to NumPy for a while."},
     {NULL},

@@ -89,13 +89,13 @@ PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
         return NULL;
     }
     bool product = function == numpy_matmul;
-    npy_intp most = product && nargs == 2 && out == NULL ? paced_product(args[0], args[1], least) : least;
+    npy_intp most = !product ? ufunc_floor(function, args, nargs, least) : nargs == 2 && out == NULL ? paced_product(args[0], args[1], least) : least;
     while (count < nargs && (plain[count] = operand(args[count], most)) != NULL) {
         count++;
     }
     bool small = count == nargs && !outgrow(plain, count, most, product ? PRODUCT : BROADCAST);
     Writing writing = {NULL, NULL, 0, NULL};
-    PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, least, &writing) : NULL, *result = NULL;
+    PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, most, &writing) : NULL, *result = NULL;
     small = small && (out == NULL ? !PyErr_Occurred() : target != NULL);
     SiteWork work = small ? begin_work(plain, count, least, product) : (SiteWork){0};
     if (target != NULL) {

@@ -3,6 +3,7 @@
 
 typedef struct {
     PyObject *op, *same, *weak;  /* the op's own memos; NULL where it has none */
+    PyObject *pace;              /* its row of the table of paces */
 } Operator;
 
 enum {
@@ -225,6 +226,23 @@ PyObject *ask_array_hook(PyObject *hook, const char *name, PyObject *op, PyObjec
     return result;
 }
 
+/* Return the row of an op; NumPy's operator calls others for some powers. */
+static PyObject *pace_of(Operator *operator, PyObject *right)
+{
+    static const struct { double exponent; const char *name; } quick[] = {{2.0, "square"}, {0.5, "sqrt"}, {-1.0, "reciprocal"}, {1.0, "positive"}};
+    if (operator != &operators[POWER] || !is_weak(right) || floors->paces == NULL || !PyDict_CheckExact(floors->paces)) {
+        return operator->pace;
+    }
+    double exponent = PyFloat_CheckExact(right) ? PyFloat_AS_DOUBLE(right) : PyLong_AsDouble(right);
+    PyErr_Clear(); /* too large for any */
+    for (size_t i = 0; i < sizeof(quick) / sizeof(quick[0]); i++) {
+        if (exponent == quick[i].exponent) {
+            return PyDict_GetItemString(floors->paces, quick[i].name);
+        }
+    }
+    return operator->pace;
+}
+
 static PyObject *binary(int index, PyObject *left, PyObject *right)
 {
     Operator *operator = &operators[index];
@@ -233,7 +251,8 @@ static PyObject *binary(int index, PyObject *left, PyObject *right)
     if (!floor_in_force(&least)) {
         return NULL;
     }
-    least = site_floor(least);
+    PyObject *items[2] = {left, right};
+    least = op_floor(pace_of(operator, right), items, 2, site_floor(least));
     /* What NumPy has just made is mostly small; who asks for its storage makes one. */
     bool fresh = made_of(left) != NULL || made_of(right) != NULL;
     if (fresh && ((result = once_binary(numpy_binary[index], left, right, least)) != NULL || PyErr_Occurred())) {
@@ -265,7 +284,7 @@ static PyObject *unary(int index, PyObject *array)
     if (!floor_in_force(&least)) {
         return NULL;
     }
-    least = site_floor(least);
+    least = op_floor(operator->pace, &array, 1, site_floor(least));
     bool fresh = made_of(array) != NULL;
     if (fresh && ((result = once_unary(numpy_unary[index - NEGATIVE], array, least)) != NULL || PyErr_Occurred())) {
         return result;
@@ -391,11 +410,13 @@ PyObject *set_operators(PyObject *module, PyObject *table)
         PyObject *name = PyUnicode_FromString(operator_names[i]);
         PyObject *op = name == NULL ? NULL : PyObject_GetItem(table, name);
         bool set = op != NULL && PyDict_SetItem(operators_by_name, name, op) == 0;
+        PyObject *pace = set && floors->paces != NULL && PyDict_CheckExact(floors->paces) ? PyDict_GetItem(floors->paces, name) : NULL;
         Py_XDECREF(name);
         if (!set) {
             Py_XDECREF(op);
             return NULL;
         }
+        Py_XSETREF(operators[i].pace, Py_XNewRef(pace));
         PyObject **memos[] = {&operators[i].same, &operators[i].weak};
         static const char *const names[] = {"same", "weak"};
         for (int k = 0; k < 2; k++) {

@@ -8,21 +8,24 @@
 #include "clock.h"
 #include <math.h>
 
-/* ``COUNTED``: fewer elements than this take NumPy 2 to 5 us, which a cached plan and its kernel's call take as well.
-   ``FIRST``: runs of a site before it counts as one that comes again. ``REHEARSED`` and ``JUDGED``: requests of which the quickest is
-   compared, before kernels run and with them. ``MOST_COLD``: requests that wait for kernels. ``UNSEEN``: passes of an open site that no request has shown. */
-enum { COUNTED = 8192, SITES = 4096, FIRST = 3, REHEARSED = 4, JUDGED = 12, MOST_COLD = 64, UNSEEN = 64, MOST_OPS = 256 };
+/* ``SITES``: 400 kB. ``MOST_OPS``: of a request; what is longer is judged by its first. ``FIRST``: runs of a site before it
+   counts as one that comes again: the first finds cold caches, the second may. */
+enum { SITES = 4096, FIRST = 3, MOST_OPS = 256 };
+/* Requests before kernels run, in which NumPy stands in for them: the first makes the plan, and most of the others have to
+   promise a gain. And requests with kernels: a site wins with most of them. Where other work makes one in four look as
+   what it is not, one site in twenty is taken for what it is not (binomial). */
+enum { REHEARSED = 4, JUDGED = 12 };
 /* What NumPy has to take at a function's sites: as long as its plan and kernels take at most (first_plan: 0.03 to 0.1 s). */
 static const double PRICE_SECONDS = 0.1;
-/* What an open site may lose while its kernels are not there; then it is NumPy's until it has taken twice the price
-   more, and so on, and at last for good. */
-static const double LOSS_SECONDS = 0.005;
-enum { TRIES = 6 };
+/* Of what NumPy took at a function's sites, what a trial may lose (the design's share for all that is measured in the
+   foreground); then they are NumPy's until that has doubled. */
+static const double LOSS_SHARE = 0.05;
 /* A request takes 20 to 100 us beyond its kernels (EPYC): ops that take NumPy less than this are not opened. */
 static const double LEAST_SECONDS = 2e-5;
-/* An addition's seconds an element, for what was not timed at its site; and an op's to be recorded, by Python at
-   worst 3 us, in C 0.12. */
-static const double PRIOR_SECONDS = 5e-10, RECORDED_SECONDS = 5e-7;
+/* An op to be recorded, by Python at worst 3 us, in C 0.12. An open site that no request shows is left once its passes
+   have cost as much as a request. */
+static const double RECORDED_SECONDS = 5e-7;
+#define UNSEEN ((int)(LEAST_SECONDS / RECORDED_SECONDS))
 
 typedef enum { CLOSED, OPEN, WON, SHUT } State;
 
@@ -30,10 +33,11 @@ typedef struct Site {
     PyObject *code; /* kept, so that its address stays its own */
     int instruction; /* WHOLE: the function */
     State state;
-    int judged, unseen, tries, cold;
+    int unseen, cold, won, lost; /* passes; of a trial: requests before kernels ran, and those that gained and did not */
     long long runs;
     npy_intp elements, least;
-    double seconds, per_element, ratio, price, loss, beyond;
+    PyObject *row; /* of the table of paces: which op it is */
+    double seconds, predicted, per_element, ratio, price, loss;
     unsigned long request, passed_request; /* that showed it last, and that was the last when it came by */
     long long passed_count; /* ops that waited then */
 } Site;
@@ -48,6 +52,11 @@ static Site *in_request[MOST_OPS];
 static Py_ssize_t in_request_count;
 static unsigned long request_number;
 static double request_numpy_seconds;
+/* Whether it has no site of its own, and nothing that the floor in force would have had recorded: then it is there for
+   what is on trial, to which what it takes is counted. */
+static bool request_strays;
+static Site *on_trial[MOST_OPS];
+static Py_ssize_t on_trial_count;
 
 static Site *site_at(PyObject *code, int instruction, bool make)
 {
@@ -111,6 +120,8 @@ static bool may_pass(Site *site)
    hooks go by it. */
 npy_intp site_floor(npy_intp least)
 {
+    Py_CLEAR(priced.row);
+    priced.each = floors->addition;
     if (taking == 0 || floors->kept > 0 || !may_lower(least)) {
         floors->passed = 0;
         return least;
@@ -133,17 +144,23 @@ npy_intp site_floor(npy_intp least)
 /* Begin to time what NumPy does with some operands. ``product``: its site is timed, and never opened. */
 SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least, bool product)
 {
-    SiteWork work = {NULL, 0.0, 0};
+    SiteWork work = {NULL, 0.0, 0, false};
     for (Py_ssize_t i = 0; i < count; i++) {
         if (PyArray_CheckExact(plain[i])) {
             npy_intp size = PyArray_SIZE((PyArrayObject *)plain[i]);
             work.elements = size > work.elements ? size : work.elements;
         }
     }
-    if (work.elements >= COUNTED && may_lower(least)) {
+    bool floored = least != OUTRIGHT && (least < (npy_intp)1 << 62 || floors->kept > 0); /* policy.EVERYTHING is no floor */
+    if (work.elements >= COUNTED && floored) {
         work.site = site_here(true);
+        work.lowers = may_lower(least) || (floors->passed > 0 && least == floors->passed && !floors->scalars);
         if (product && work.site != NULL && work.site->state == CLOSED) {
             work.site->state = SHUT;
+        }
+        if (work.site != NULL) {
+            Py_XSETREF(work.site->row, Py_XNewRef(priced.row));
+            work.site->predicted += priced.each * (double)work.elements;
         }
         work.began = now_seconds();
     }
@@ -152,25 +169,23 @@ SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least, bo
 
 static bool may_open(Site *site)
 {
-    return site->state == CLOSED && site->runs >= FIRST && site->per_element * (double)site->elements >= LEAST_SECONDS;
+    Site *whole = site_at(site->code, WHOLE, false);
+    return site->state == CLOSED && site->runs >= FIRST && site->per_element * (double)site->elements >= LEAST_SECONDS
+        && whole != NULL && whole->seconds >= site->price;
 }
 
 /* Open the sites of a function that may be, all at once: each set of them takes a plan of its own. */
-static void open_sites(Site *whole)
+static void open_sites(PyObject *code)
 {
-    if (floors->kept > 0) {
-        meet_large(); /* what plans is loaded first */
-        return;
-    }
     for (size_t i = 0; i < SITES; i++) {
         Site *site = &sites[i];
-        if (site->code != whole->code || site->instruction == WHOLE || !may_open(site) || whole->seconds < site->price) {
+        if (site->code != code || site->instruction == WHOLE || !may_open(site)) {
             continue;
         }
         site->state = OPEN;
         site->least = site->elements;
-        site->judged = site->unseen = site->cold = 0;
-        site->ratio = site->beyond = INFINITY;
+        site->unseen = site->cold = site->won = site->lost = 0;
+        site->ratio = INFINITY;
         site->loss = 0.0;
         taking++;
         floors->judging++;
@@ -191,7 +206,7 @@ void end_work(SiteWork work)
     }
     site->elements = work.elements;
     site->seconds += seconds;
-    if (++site->runs < FIRST) {
+    if (++site->runs < FIRST || !work.lowers) {
         return;
     }
     Site *whole = site_at(site->code, WHOLE, true);
@@ -199,8 +214,13 @@ void end_work(SiteWork work)
         return;
     }
     whole->seconds += seconds;
-    if (whole->seconds >= site->price && may_open(site)) {
-        open_sites(whole);
+    if (!may_open(site)) {
+        return;
+    }
+    if (floors->kept > 0) {
+        meet_large(); /* what plans is loaded first */
+    } else {
+        open_sites(site->code);
     }
 }
 
@@ -234,7 +254,7 @@ static npy_intp elements_of(Value *value)
     return most;
 }
 
-/* Return what NumPy would take for a request, by what it took at its sites; 0.0 where none of them is being judged. */
+/* Return what NumPy would take for a request, by what it took at its sites; 0.0 where it says nothing of what is on trial. */
 PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Py_ssize_t first = nargs == 2 ? PyNumber_AsSsize_t(args[1], NULL) : -1;
@@ -244,6 +264,7 @@ PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
     }
     bool judged = false, rehearses = false;
     double seconds = 0.0;
+    npy_intp most = 0;
     Site *before = NULL;
     Value *latest = NULL;
     in_request_count = 0;
@@ -257,13 +278,14 @@ PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
             code = PyTuple_GET_ITEM(value->site, 0);
             instruction = (int)PyLong_AsLong(PyTuple_GET_ITEM(value->site, 1));
         }
+        npy_intp elements = is_value((PyObject *)value) ? elements_of(value) : 0;
+        most = elements > most ? elements : most;
         if (code == NULL || instruction == WHOLE) {
             continue;
         }
-        npy_intp elements = elements_of(value);
         Site *site = site_at(code, instruction, false);
         if (site == NULL) {
-            seconds += PRIOR_SECONDS * (double)elements;
+            seconds += floors->addition * (double)elements;
         } else if (site->request != request_number) {
             site->request = request_number;
             site->unseen = 0;
@@ -281,13 +303,46 @@ PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
         seconds -= RECORDED_SECONDS;
     }
     request_numpy_seconds = seconds;
+    request_strays = !judged && most < self->automatic;
     self->rehearses = rehearses;
-    return PyFloat_FromDouble(judged ? fmax(seconds, 1e-9) : 0.0);
+    if (judged) {
+        on_trial_count = in_request_count;
+        memcpy(on_trial, in_request, (size_t)in_request_count * sizeof(Site *));
+    }
+    return PyFloat_FromDouble(judged || request_strays ? fmax(seconds, 1e-9) : 0.0);
 }
 
-/* Note what the request took that was asked about last, and how much of it its steps did; ``cold``: NumPy stood in for
-   its kernels, and those are predicted to take ``least`` seconds. True where its sites have lost, and kernels of theirs
-   have run. */
+/* Have an open site be NumPy's where its trial has lost more than it may: until NumPy has taken as long again. */
+static bool gives_up(Site *site)
+{
+    Site *whole = site_at(site->code, WHOLE, false);
+    double seconds = whole == NULL ? 0.0 : whole->seconds;
+    if (site->loss <= LOSS_SHARE * seconds) {
+        return false;
+    }
+    site->price = 2.0 * seconds;
+    leave(site, CLOSED);
+    return true;
+}
+
+/* Count a request of an open site before kernels have run there. */
+static void rehearse(Site *site, bool gains)
+{
+    site->cold++;
+    *(gains ? &site->won : &site->lost) += 1;
+    if (site->cold < REHEARSED) {
+        return;
+    }
+    if (site->cold == REHEARSED && site->lost >= REHEARSED / 2 + 1) {
+        leave(site, SHUT);
+    } else if (!gives_up(site) && site->cold == REHEARSED) {
+        site->won = site->lost = 0;
+    }
+}
+
+/* Note what the request took that was asked about last, and how much of it its steps did; ``least``: the seconds that its
+   kernels are predicted to take at least, negative where it has none; ``cold``: NumPy stood in for them. True where its
+   sites have lost, and kernels of theirs have run. */
 PyObject *floor_took(Floor *self, PyObject *const *args, Py_ssize_t nargs)
 {
     double given[3];
@@ -299,43 +354,41 @@ PyObject *floor_took(Floor *self, PyObject *const *args, Py_ssize_t nargs)
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "took() takes seconds, those of steps, the least of kernels, and whether NumPy stood in");
         return NULL;
     }
-    double taken = given[0], steps = given[1], kernel_seconds = given[2];
-    bool lost = false;
+    double taken = given[0], steps = given[1], least = given[2];
+    for (Py_ssize_t i = 0; request_strays && i < on_trial_count; i++) {
+        Site *site = on_trial[i];
+        if (site->state == OPEN) {
+            site->loss += fmax(0.0, taken - fmax(request_numpy_seconds, 0.0));
+            if (site->ratio == INFINITY && gives_up(site)) { /* before its kernels have changed a bit */
+                site->state = SHUT;
+            }
+        }
+    }
+    bool lost = false, kernels = least >= 0.0;
     double numpy_seconds = fmax(request_numpy_seconds, 1e-9), ratio = taken / numpy_seconds;
     for (Py_ssize_t i = 0; i < in_request_count; i++) {
         Site *site = in_request[i];
         if (site->state != OPEN) {
             continue;
         }
-        if (cold) {
-            site->loss += fmin(taken - request_numpy_seconds, request_numpy_seconds); /* more is of a first time */
-            site->beyond = fmin(site->beyond, (taken - steps) / numpy_seconds);
-            site->cold++;
+        if (taken > numpy_seconds) {
+            site->loss += fmin(taken - numpy_seconds, numpy_seconds); /* more is of a first time */
         }
-        if (cold && site->cold >= REHEARSED && site->beyond + kernel_seconds / numpy_seconds > 1.0) {
-            leave(site, SHUT);
-        } else if (cold && site->cold > REHEARSED && (site->loss > LOSS_SECONDS || site->cold > MOST_COLD)) {
-            Site *whole = site_at(site->code, WHOLE, false);
-            site->tries++;
-            site->price = (whole == NULL ? 0.0 : whole->seconds) + PRICE_SECONDS * (double)(1 << site->tries);
-            leave(site, site->tries < TRIES ? CLOSED : SHUT);
-        }
-        if (cold) {
+        if (cold || (!kernels && site->ratio == INFINITY)) {
+            rehearse(site, kernels && taken - steps + least < numpy_seconds);
             continue;
         }
         site->ratio = ratio < site->ratio ? ratio : site->ratio;
-        if (++site->judged < JUDGED) {
-            continue;
-        }
-        if (site->ratio > 1.0) {
+        *(kernels && ratio <= 1.0 ? &site->won : &site->lost) += 1;
+        if (site->lost >= JUDGED / 2) {
             lost = true;
-            continue;
+        } else if (site->won > JUDGED / 2) {
+            /* Fewer elements take it no longer, so it breaks even where NumPy takes as long. */
+            npy_intp fewest = (npy_intp)(site->ratio * (double)site->elements);
+            site->least = fewest > COUNTED ? fewest : COUNTED;
+            site->state = WON;
+            floors->judging--;
         }
-        /* Fewer elements take it no longer, so it breaks even where NumPy takes as long. */
-        npy_intp least = (npy_intp)(site->ratio * (double)site->elements);
-        site->least = least > COUNTED ? least : COUNTED;
-        site->state = WON;
-        floors->judging--;
     }
     return PyBool_FromLong(lost);
 }
@@ -347,7 +400,7 @@ PyObject *floor_shut(Floor *self, PyObject *kept)
     int keep = PyObject_IsTrue(kept);
     for (Py_ssize_t i = 0; keep >= 0 && i < in_request_count; i++) {
         Site *site = in_request[i];
-        if (site->state == OPEN && site->judged >= JUDGED) {
+        if (site->state == OPEN && site->ratio < INFINITY && site->lost >= JUDGED / 2) {
             if (keep) {
                 site->state = WON;
                 floors->judging--;
@@ -368,7 +421,9 @@ PyObject *floor_sites(Floor *self, PyObject *unused)
         if (site->code == NULL || site->instruction == WHOLE) {
             continue;
         }
-        PyObject *row = Py_BuildValue("OiLnds", site->code, site->instruction, site->runs, site->elements, site->seconds, states[site->state]);
+        PyObject *row = Py_BuildValue(
+            "OiLndsOd", site->code, site->instruction, site->runs, site->elements, site->seconds, states[site->state],
+            site->row == NULL ? Py_None : site->row, site->predicted);
         if (row == NULL || PyList_Append(rows, row) < 0) {
             Py_CLEAR(rows);
         }
@@ -381,14 +436,15 @@ PyObject *floor_forget(Floor *self, PyObject *unused)
 {
     PyObject *dropped = PyList_New(0);
     for (Py_ssize_t i = 0; dropped != NULL && i < SITES; i++) {
-        PyObject *code = sites[i].code;
+        PyObject *code = sites[i].code, *row = sites[i].row;
         sites[i] = (Site){0};
         if (code != NULL) {
             PyList_Append(dropped, code); /* and none is freed amid this */
             Py_DECREF(code);
+            Py_XDECREF(row);
         }
     }
-    used = taking = in_request_count = 0;
+    used = taking = in_request_count = on_trial_count = 0;
     floors->judging = 0;
     Py_XDECREF(dropped);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);

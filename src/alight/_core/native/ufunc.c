@@ -21,7 +21,8 @@ static PyObject *ufunc_call(PyObject *object, PyObject *const *args, size_t narg
             return result;
         }
     }
-    PyObject *call = PyErr_Occurred() ? NULL : PyObject_GetAttrString(object, "_call");
+    bool ready = !PyErr_Occurred() && (kwnames == NULL || self->numpy == NULL || floor_passed(self->numpy, args, nargs));
+    PyObject *call = ready ? PyObject_GetAttrString(object, "_call") : NULL;
     PyObject *result = call == NULL ? NULL : PyObject_Vectorcall(call, args, nargs, kwnames);
     Py_XDECREF(call);
     return result;

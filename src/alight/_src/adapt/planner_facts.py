@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from alight._src.adapt.paces import pace_by
 from alight._src.base.at_exit import when_over
 from alight._src.base.cache_registry import Cache, register
 from alight._src.base.uninterrupted import bring
@@ -94,6 +95,7 @@ def stored_profile(device: Device) -> Profile | None:
         _profiles[device.id] = found = load_profile(device)
         if found is not None and device.id == HOST_DEVICE:
             share_costs(found.one_offs)
+            pace_by(found)
     return _profiles[device.id]
 
 

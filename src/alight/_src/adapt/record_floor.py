@@ -3,9 +3,7 @@ measure it when they end."""
 
 from __future__ import annotations
 
-import math
 import sys
-from array import array
 from collections.abc import Callable
 from contextvars import Context
 from time import perf_counter
@@ -23,70 +21,7 @@ from alight._src.log.decisions import logger
 from alight._src.store import default_store, digest
 from alight.backends import registry
 
-__all__ = ["GUESSED_FLOOR", "PACES", "ROW_PACES", "measured_floors", "settle_floor"]
-
-# Elements that NumPy reads in the time in which it adds one float64 to another (the floor counts
-# those), by type: what is quicker than an addition is NumPy's at once in larger arrays. Measured
-# on 500,000 elements (EPYC, NumPy 2.4, least of 12 runs; larger arrays that have left the caches
-# show more, but in place), where nothing is found at once that ends it early. What is not here is
-# as slow as an addition, or slower. A trace reads a diagonal: of any matrix that there is memory
-# for, less than the floor has.
-_SIMD = {"?": 19.0, "bB": 26.0, "hH": 12.0, "iI": 6.0, "lqLQ": 3.8, "f": 6.7, "d": 3.6}
-_TRUTH = {"?": 19.0, "bB": 8.0, "hH": 4.7, "iI": 2.7, "lqLQ": 1.7, "f": 3.0, "d": 1.9}
-# In place a kernel gains nothing before there are as many operations in a row: it makes a new
-# array, as an addition does, in which NumPy does twice as much in the caches and more.
-_IN_A_ROW = 3.0
-_PLACE = {"bBhH": 6.8, "iI": 4.0, "lqLQ": 1.9, "f": 3.7, "d": 1.9}
-_NUMBER = {"bBhH": 12.5, "iI": 7.5, "lqLQ": 4.0, "f": 7.5, "d": 3.9}
-_SQUARES = {"f": 4.0, "d": 4.0, "F": 1.6, "D": 1.6}
-PACES: dict[str, dict[str, float]] = {
-    "sum": {"lqLQ": 4.0, "f": 3.0, "d": 3.0},
-    "mean": {"f": 3.0, "d": 3.0},
-    "max": _SIMD,
-    "min": _SIMD,
-    "any": _TRUTH,
-    "all": _TRUTH,
-    "argmax": {"?": 26.0, "bB": 26.0, "hH": 13.0, "iI": 7.6, "lqLQ": 4.1, "f": 5.1, "d": 2.6},
-    "argmin": {"bB": 26.0, "hH": 13.0, "iI": 7.6, "lqLQ": 4.1, "f": 5.1, "d": 2.6},
-    "count_nonzero": {"?bB": 9.0, "hH": 7.9, "iI": 4.0, "lqLQ": 2.2},
-    "dot": _SQUARES,
-    "vdot": _SQUARES,
-    "inner": _SQUARES,
-    "norm": {"f": 4.0, "d": 4.0},
-    "trace": {"?bBhHiIlqLQefdFD": math.inf},
-    "in place": {chars: _IN_A_ROW * pace for chars, pace in _PLACE.items()},
-    "in place, a number": {chars: _IN_A_ROW * pace for chars, pace in _NUMBER.items()},
-}
-
-
-# The same along an axis, of rows that are long: of what has its results in them, or sums them up.
-# Three times the floor is 1.3 million elements here: recorded, 500,000 and a million took 1.3 to
-# 2.1 of NumPy's time (two cores beside other work), though NumPy does but 1.7 to 2.7 times as many
-# as it adds: what threads gain is less than a request takes.
-_OF_LONG_ROWS = {"bBhHiI": 3.0, "lqLQ": 3.0, "f": 4.0, "d": 3.0}
-ROW_PACES: dict[str, dict[str, float]] = {
-    "sum": {"lqLQ": 3.0, "f": 4.0, "d": 3.0},
-    "mean": {"f": 4.0, "d": 3.0},
-    "max": _OF_LONG_ROWS,
-    "min": _OF_LONG_ROWS,
-    "any": {"?bBhH": 3.5, "iI": 2.2, "lqLQ": 1.5, "f": 2.4, "d": 1.6},
-    "all": {"?bBhH": 3.5, "iI": 2.2, "lqLQ": 1.5, "f": 2.4, "d": 1.6},
-}
-
-_TYPES = 24  # NumPy's own, without users'
-
-
-def _by_number(*tables: dict[str, float]) -> bytes:
-    """Return rows of the tables as the core has them: a double for each of NumPy's type numbers."""
-    row = array("d", [1.0] * _TYPES * len(tables))
-    for place, paces in enumerate(tables):
-        for chars, pace in paces.items():
-            for char in chars:
-                row[place * _TYPES + np.dtype(char).num] = pace
-    return row.tobytes()
-
-
-floor.paces = {name: _by_number(paces, ROW_PACES.get(name, {})) for name, paces in PACES.items()}
+__all__ = ["GUESSED_FLOOR", "measured_floors", "settle_floor"]
 
 
 def settle_floor(planning_seconds: Callable[[], float]) -> None:

@@ -16,6 +16,7 @@ from alight._src.explain.row_table import RowTable
 from alight._src.explain.tables_data import (
     Row,
     decision_row,
+    left_row,
     machine_row,
     profile_rows,
     standing_row,
@@ -186,7 +187,7 @@ class Report:
             The text that ``alight explain`` prints.
         """
         told = list(text_tables.explained(self._document))
-        if any(self._document.get(part) for part in ("calls", "decisions", "exits")):
+        if any(self._document.get(part) for part in ("calls", "decisions", "exits", "below_floor")):
             return "\n".join(told)
         # Without a call site it is of the whole program; where there is none, work was small.
         whole = [row for row in self._document["demotions"] if row["call_site"] is None]
@@ -325,6 +326,7 @@ def made_report(snapshot: Snapshot) -> Report:
             "demotions": [tally_row(row, "what") for row in snapshot.demotions],
             "loops": _loops(),
             "calls": [],
+            "below_floor": [left_row(row) for row in snapshot.left],
             "totals": totals_row(snapshot),
         }
     )

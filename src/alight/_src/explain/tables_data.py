@@ -15,6 +15,7 @@ from alight._src.base.originals import np
 from alight._src.config.loading import config, current_policy
 from alight._src.config.policy import EVERYTHING
 from alight._src.config.schema import IMPLEMENTATIONS
+from alight._src.log.below_floor import Left
 from alight._src.log.decisions import Record, Snapshot, Tallied, place_of
 from alight._src.measure.profile_delta import kept_delta
 from alight._src.measure.profiles import profile_key
@@ -244,6 +245,19 @@ def tally_row(row: Tallied, name: str) -> Row:
     if row.reason:
         made["reason"] = row.reason
     return made
+
+
+def left_row(row: Left) -> Row:
+    """Return what a floor left to NumPy at one call site; seconds are of one run in the mean."""
+    return {
+        "operation": row.what,
+        "call_site": place_of(row.site),
+        "elements": row.elements,
+        "runs": row.runs,
+        "predicted_seconds": row.predicted / row.runs,
+        "measured_seconds": row.seconds / row.runs,
+        "state": row.state,
+    }
 
 
 def prediction_error(records: Iterable[Record]) -> float | None:

@@ -81,11 +81,13 @@ def tables(document: Row, limit: float) -> Iterable[Table]:
         if len(rows) > limit:
             title += f"; the {limit} kinds that took longest"
         yield title, header, [_line(row, cut) for row in rows[:most]]
-    if below:
+    small = [_line(row, cut) for row in below]
+    small += [_left(row, cut) for row in document.get("below_floor", ())]  # older reports have none
+    if small:
         title = "Below the floor: NumPy's at once, sampled"
-        if len(below) > limit:
+        if len(small) > limit:
             title += f"; the {limit} kinds that took longest"
-        yield title, header, [_line(row, cut) for row in below[:most]]
+        yield title, header, small[:most]
     if loops := document.get("loops"):  # older reports have none
         header = ["loop at", "plans", "turns", "where", "a turn here", "there", "moving", "regret"]
         yield "Loops", [*header, "why"], [_loop(row, cut) for row in loops[:most]]
@@ -132,7 +134,7 @@ def _loop(row: Row, cut: int) -> list[str]:
 
 def _folder(document: Row) -> str:
     """Return the folder that all call sites are in, with its last separator; "" for none."""
-    parts = ("calls", "decisions", "exits", "fallbacks", "demotions")
+    parts = ("calls", "decisions", "exits", "fallbacks", "demotions", "below_floor")
     sites = {row["call_site"] for part in parts for row in document.get(part, ())} - {None}
     sites.update([site for row in document.get("loops", ()) for site in row["call_sites"]])
     folders = {os.path.dirname(site) for site in sites}
@@ -158,7 +160,7 @@ def _flat(totals: Row) -> Iterable[tuple[str, str]]:
             yield name, f"{value:,}{share}{_REMARKS.get(name, '')}"
 
 
-_REMARKS = {"floor_elements": ": work on fewer is NumPy's at once, and counted nowhere here"}
+_REMARKS = {"floor_elements": ": additions of fewer are NumPy's at once"}
 
 
 def _merged(decisions: list[Row]) -> list[Row]:
@@ -233,6 +235,29 @@ def _line(row: Row, cut: int) -> list[str]:
     ]
 
 
+# What `floor.sites` says of who has a call site by now.
+_STATES = {
+    "numpy": "below_floor",
+    "open": "below_floor, now on trial",
+    "recorded": "below_floor, recorded now",
+    "lost": "below_floor, as it lost",
+}
+
+
+def _left(row: Row, cut: int) -> list[str]:
+    """Return the line of what a floor left to NumPy."""
+    return [
+        _site(row, cut),
+        row["operation"],
+        f"{row['elements']:,}",
+        "cpu:numpy",
+        _STATES[row["state"]],
+        str(row["runs"]),
+        readable_seconds(row["predicted_seconds"]),
+        readable_seconds(row["measured_seconds"]),
+    ]
+
+
 def explained(document: Row) -> Iterable[str]:
     """Yield the decisions by call site, each with its losers, and the exits, as lines; jitted calls
     first."""
@@ -246,6 +271,14 @@ def explained(document: Row) -> Iterable[str]:
     exits: dict[str, list[str]] = {}
     for row in document["exits"]:
         text = f"  {row['name']}: NumPy's own (exit), {_runs(row['count'])}"
+        exits.setdefault(row["call_site"] or "an unknown place", []).append(text)
+    for row in document.get("below_floor", ()):
+        text = (
+            f"  {row['operation']}, {row['elements']:,} elements: cpu:numpy "
+            f"({_STATES[row['state']]}), {_runs(row['runs'])}, predicted "
+            f"{readable_seconds(row['predicted_seconds'])}, measured "
+            f"{readable_seconds(row['measured_seconds'])}"
+        )
         exits.setdefault(row["call_site"] or "an unknown place", []).append(text)
     for site in dict.fromkeys((*by_site, *exits)):
         rows = by_site.get(site, [])

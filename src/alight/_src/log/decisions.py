@@ -21,7 +21,7 @@ from alight._src.base.originals import np
 from alight._src.config.loading import config
 from alight._src.config.schema import TRACE
 from alight._src.ir.op import Kind
-from alight._src.log import call_site
+from alight._src.log import below_floor, call_site
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -140,6 +140,7 @@ class Snapshot(NamedTuple):
     demotions: tuple[Tallied, ...]
     counts: dict[str, int]
     elements: dict[tuple[str, str], int]
+    left: tuple[below_floor.Left, ...] = ()
 
     def since(self, before: Snapshot) -> Snapshot:
         """Return what happened after an earlier snapshot of the same log."""
@@ -158,6 +159,7 @@ class Snapshot(NamedTuple):
                 for key, n in self.elements.items()
                 if (more := n - before.elements.get(key, 0))
             },
+            left=below_floor.since(self.left, before.left),
         )
 
 
@@ -243,6 +245,7 @@ class Log:
         self._exits = _Tally()
         self._fallbacks = _Tally()
         self._demotions = _Tally()
+        self._sites = below_floor.sites()
 
     def _open(self) -> deque[_Row]:
         self._limit = self.size
@@ -400,6 +403,7 @@ class Log:
                     "demotions": self._demotions.total,
                 },
                 elements=dict(self._elements),
+                left=below_floor.left(self._sites)[: self.size],
             )
 
     def reset(self) -> None:

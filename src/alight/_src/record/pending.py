@@ -121,8 +121,9 @@ hooks.large = partial(start_new_thread, first_plan.come, ())
 def array_floor() -> int:
     """Return the elements from which on a new array is alight's in `alight run`: also while all
     work on arrays waits to be planned."""
-    least = record_floor()
-    return floor.kept if floor.kept and POLICY.get() is None else least
+    record_floor()  # which is an op's own: it is called for the floor to be known
+    policy = POLICY.get()
+    return policy.record_floor if policy is not None else floor.kept or floor.record_floor
 
 
 def constant(scalar: Any, dtype: np.dtype[Any]) -> Value:

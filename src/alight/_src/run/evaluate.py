@@ -107,11 +107,7 @@ def evaluate(values: Iterable[Value], read: bool = True, passing: Storage | None
         began = perf_counter() if floor.judging else 0.0
         found = request(asked, read, _policy().stamp, passing)
         if found is not None:
-            if began:
-                bring(_JUDGED)
-                sys.modules[_JUDGED].run_judged(*found, began, _run, _plans.get)
-            else:
-                _run(*found)
+            _run_timed(*found, began)
             for root in asked:
                 error = root.error
                 if root.op is not None and isinstance(error, BaseException):
@@ -128,9 +124,20 @@ def evaluate_all() -> None:
     with residency.LOCK:
         floor.count = floor.pending = 0
         roots = [s.value for s in pending_storages() if s.value.error is None]
+        began = perf_counter() if floor.judging else 0.0
         found = request(roots, False, _policy().stamp)
         if found is not None:
-            _run(*found)
+            _run_timed(*found, began)
+
+
+def _run_timed(key: Key, values: list[Value], began: float) -> None:
+    """Run a request that began to be looked for at ``began``, if call sites are on trial; else
+    0.0."""
+    if began:
+        bring(_JUDGED)
+        sys.modules[_JUDGED].run_judged(key, values, began, _run, _plans.get)
+    else:
+        _run(key, values)
 
 
 def host_array(value: Value) -> np.ndarray[Any, Any]:
