@@ -133,7 +133,19 @@ class Loop:
             self._passes += 1
             if self._passes >= self.turn.count(entry):
                 self._passes = 0
-                self._turned(self.weighed)
+                if self.switch.turns and None in self.turn:
+                    self._part()
+                else:
+                    self._turned(self.weighed)
+
+    def _part(self) -> None:
+        """Let go of requests that are not a turn of what an earlier start left, though they begin
+        like one: they are followed as any others."""
+        self._stay("an earlier start went on otherwise")
+        for entry in self.turn:
+            if entry is not None:
+                entry.loop, entry.comes, entry.away = None, 0, ""
+        forget(Cache.PLANS)
 
     def _follow(self, entry: Entry, values: Sequence[Value]) -> None:
         at = len(self._inputs)
@@ -226,7 +238,10 @@ class Loop:
             return
         opening = lazy_devices.opening_seconds(device)
         if not lazy_devices.is_unopened(device.id):
-            if self.switch.is_due(opening):
+            # Kernels are made meanwhile, once it has lost what that takes.
+            early = self.switch.lost_seconds >= self.weighed.compile_seconds
+            made = early and self._has_kernels(self.weighed)
+            if made and self.switch.is_due(opening):
                 self._move(State.AWAY)
         elif lazy_devices.is_due(device.id, opening):
             self.state = State.OPENING
@@ -236,6 +251,13 @@ class Loop:
             else:  # nothing of it has run here, and nothing of it is to
                 lazy_devices.open_device(device.id)
                 self.ask()
+
+    @staticmethod
+    def _has_kernels(one: Weighed) -> bool:
+        """Tell whether the kernels are there that it needs over there; have them made if not."""
+        if registry.open_seconds(one.device) is None:
+            return True  # to ask for them would open it, on this thread
+        return all([kernels.soon(one.device, group) for group in one.groups])
 
     def _took(self, one: Weighed) -> float:
         """Return what a turn over there took: its kernels by prediction, copies by their bytes."""
@@ -300,10 +322,10 @@ class Loop:
         return {
             "call_sites": [*self.lines],
             "period": len(self.turn),
-            "turns": switch.turns,
+            "turns": self._turns or self._turns_before(),
             "state": self.state.value,
             "device": None if one is None else one.device.id,
-            "here_seconds": None if one is None else one.ring.home_seconds,
+            "here_seconds": self._home_seconds if one is None else one.ring.home_seconds,
             "there_seconds": None if one is None else one.ring.best_seconds,
             "moving_seconds": None if one is None else one.moving_seconds,
             "lost_seconds": switch.lost_seconds,
@@ -349,7 +371,7 @@ def _job(device: Device) -> str:
 
 
 _loops: list[Loop] = []
-# Loops that are kept to be told of; a program that has more has none that lasts.
+# Loops that are kept to be told of, before those that stay where they are, are let go.
 _KEPT = 256
 register(Cache.PROFILES, _loops.clear)
 _remembering: list[None] = []
@@ -368,8 +390,9 @@ def _left_behind() -> Mapping[str, Known | None]:
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return what a report has of the loops that were met, those that were weighed."""
-    return [loop.row() for loop in _loops if loop.weighed is not None or loop.why]
+    """Return what a report has of the loops that were weighed, those that took longest first."""
+    known = [loop.row() for loop in _loops if loop.weighed is not None or loop.why]
+    return sorted(known, key=lambda row: -row["turns"] * (row["here_seconds"] or 0.0))
 
 
 def entry_for(graph: Graph, leaves: Sequence[Leaf], read: int, policy: Policy) -> Entry | None:
@@ -409,6 +432,10 @@ def came(entry: Entry, values: Sequence[Value], plan: Plan) -> Callable[[], None
         if entry.looks():
             entry.inputs(values, ())
         turn = latest_turn(entry)
-        if turn and len(_loops) < _KEPT and all([one.loop is None for one in turn]):
+        if not turn and entry.is_alone():  # it comes again and again, whatever comes between
+            turn = (entry,)
+        if turn and all([one.loop is None for one in turn]):
+            if len(_loops) >= _KEPT:  # sizes that never come again
+                _loops[:] = [loop for loop in _loops if loop.state is not State.STAYS]
             _loops.append(Loop.found(turn))
     return looked_at(entry, values, plan) if entry.looks() else None
