@@ -306,8 +306,9 @@ class Loop:
         if self.state is State.OPENING:
             return f"{device.id} is being opened"
         if self.state is State.AWAY:
-            if self.known is not None and self.switched_at[0] <= 1:
-                return f"earlier starts of {min(self.known.starts)} turns and more paid for moving"
+            turns, _, gain = self.expected
+            if turns * gain > self.switch.moving_seconds:
+                return f"earlier starts of {turns} turns and more paid for moving"
             return f"it had lost what moving to {device.id} takes"
         if self.switch.moves:
             return f"it came back from {device.id}: copies took more than it gained"
