@@ -267,8 +267,8 @@ def test_a_loop_has_its_device_opened_while_it_goes_on(machine: Machine) -> None
     assert needed <= at <= needed + 3  # found open a turn later, and kernels a turn after that
     again = json.loads(machine.python("-c", LOOP))
     assert again["last"] == expected and again["state"] == "away"
-    # opened from the first request on: the second turn finds it so
-    assert again["switched_at"] == [2] and machine.told() == ["import", "open"]
+    # opened from the first request on: the first turn or the second finds it so
+    assert again["switched_at"] in ([1], [2]) and machine.told() == ["import", "open"]
     (machine.folder / "broken").touch()  # what looks the same does not open
     kept = json.loads(machine.python("-c", LOOP))
     assert kept["last"] == expected and kept["state"] == "stays" and "OSError" in kept["reason"]
