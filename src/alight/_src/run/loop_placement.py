@@ -109,6 +109,10 @@ class Loop:
         """Tell whether its plans are looked at as they come."""
         return self.state is State.FOLLOWED and len(self._inputs) < len(self.turn)
 
+    def is_known(self) -> bool:
+        """Tell whether there is something to say of it: what its turns take is known."""
+        return self.weighed is not None or bool(self.why) or self._home_seconds > 0.0
+
     def counts(self) -> bool:
         """Tell whether what it loses where it is, is counted for all of its plans at once."""
         return self.state in (State.WAITING, State.OPENING, State.AWAY)
@@ -161,6 +165,11 @@ class Loop:
             if self._others > _OTHER_ORDERS:
                 self._stay("its plans come in no order that recurs")
 
+    def _lines(self) -> tuple[str, ...]:
+        """Return the lines that its plans were recorded at."""
+        lines = [line for entry in self.turn if entry is not None for line in entry.lines]
+        return tuple(dict.fromkeys(lines))
+
     def _may_pay(self) -> bool:
         """Tell whether its turns have taken what making plans for other devices, and opening one,
         does: until then nothing is gained by knowing more."""
@@ -182,8 +191,7 @@ class Loop:
 
     def _weigh(self) -> None:
         entries = [entry for entry in self.turn if entry is not None]
-        lines = [line for entry in entries for line in entry.lines]
-        self.lines = tuple(dict.fromkeys(lines))
+        self.lines = self._lines()
         self.kept = [kept_inputs(inputs) for inputs in self._inputs]
         if any([entry.home is None for entry in entries]):
             self._stay("one of its plans was never made for the host")
@@ -301,7 +309,11 @@ class Loop:
     def told(self) -> str:
         """Return in words where it is and why."""
         if self.why or self.weighed is None:
-            return self.why or "it ended, or went on otherwise, before it was weighed"
+            took = readable_seconds(self._turns_before() * self._home_seconds)
+            least = readable_seconds(self._least_seconds)
+            return (
+                self.why or f"its turns took {took}, planning for a device and opening it {least}"
+            )
         device = self.weighed.device
         if self.state is State.OPENING:
             return f"{device.id} is being opened"
@@ -321,7 +333,7 @@ class Loop:
         one, switch = self.weighed, self.switch
         hindsight = switch.hindsight()
         return {
-            "call_sites": [*self.lines],
+            "call_sites": [*(self.lines or self._lines())],
             "period": len(self.turn),
             "turns": self._turns or self._turns_before(),
             "state": self.state.value,
@@ -392,7 +404,7 @@ def _left_behind() -> Mapping[str, Known | None]:
 
 def rows() -> list[dict[str, Any]]:
     """Return what a report has of the loops that were weighed, those that took longest first."""
-    known = [loop.row() for loop in _loops if loop.weighed is not None or loop.why]
+    known = [loop.row() for loop in _loops if loop.is_known()]
     return sorted(known, key=lambda row: -row["turns"] * (row["here_seconds"] or 0.0))
 
 
