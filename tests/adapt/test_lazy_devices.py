@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import alight.backends.registry
@@ -105,7 +106,7 @@ def seconds(value):
 from alight._src.adapt import record_floor as automatic_floor
 
 default_store().write("floor", automatic_floor._floor_key(), {"elements": [1000] * 3})
-slow = {"value": 1e7, "source": "test"}
+slow = {"value": float(sys.argv[2]), "source": "test"}
 measured("cpu", {}, memory=slow)
 measured("far:0", {"open": seconds(float(sys.argv[1])), "kernel": seconds(1e-9),
                    "operation": seconds(1e-9), "reduction": seconds(1e-9)})
@@ -169,9 +170,9 @@ class Machine:
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout
 
-    def measured(self, open_seconds: float = 1e-3) -> None:
-        """Have the host and the device calibrated."""
-        self.python("-c", MEASURED, str(open_seconds))
+    def measured(self, open_seconds: float = 1e-3, host_bytes: float = 1e7) -> None:
+        """Have the host, of so many bytes a second, and the device calibrated."""
+        self.python("-c", MEASURED, str(open_seconds), str(host_bytes))
         self.told()
 
     def told(self) -> list[str]:
@@ -232,6 +233,45 @@ def test_a_device_is_opened_once_what_was_lost_without_it_is_what_opening_takes(
     assert machine.told() == []  # not even imported
     assert machine.run(runs=5)["places"] == {"cpu": 3, "far:0": 2}
     assert machine.told() == ["import", "open"]
+
+
+LOOP = """
+import json
+import numpy as np, alight
+from alight._src.run import kernels
+x = alight.asarray(np.linspace(0.0, 1.0, 1_000_000))
+y = alight.asarray(np.linspace(1.0, 2.0, 1_000_000))
+for turn in range(100):
+    x = x * 0.5 + y * 0.25
+    assert float(x.max()) < 1e9
+    kernels.settle()  # so that it does not depend on a clock when the device is open
+(loop,) = alight.report().to_dict()["loops"]
+loop["last"] = float(x[17])
+print(json.dumps(loop))
+"""
+
+
+def test_a_loop_has_its_device_opened_while_it_goes_on(machine: Machine) -> None:
+    # by requests alone nothing is ever lost: bringing the arrays takes longer than the host
+    machine.measured(open_seconds=0.02, host_bytes=4e10)
+    x, y = (np.linspace(low, low + 1.0, 1_000_000)[17] for low in (0.0, 1.0))
+    for _ in range(100):
+        x = x * 0.5 + y * 0.25
+    found = json.loads(machine.python("-c", LOOP))
+    expected = float(x)
+    assert found["last"] == expected and found["device"] == "far:0" and found["state"] == "away"
+    assert machine.told() == ["import", "open"]
+    (at,) = found["switched_at"]
+    gain = found["here_seconds"] - found["there_seconds"]
+    needed = (found["moving_seconds"] + 0.02) / gain
+    assert needed <= at <= needed + 3  # found open a turn later, and kernels a turn after that
+    again = json.loads(machine.python("-c", LOOP))
+    assert again["last"] == expected and again["state"] == "away"
+    # opened from the first request on: the first turn or the second finds it so
+    assert again["switched_at"] in ([1], [2]) and machine.told() == ["import", "open"]
+    (machine.folder / "broken").touch()  # what looks the same does not open
+    kept = json.loads(machine.python("-c", LOOP))
+    assert kept["last"] == expected and kept["state"] == "stays" and "OSError" in kept["reason"]
 
 
 def test_small_work_does_not_even_recall_it(machine: Machine) -> None:

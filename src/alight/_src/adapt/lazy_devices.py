@@ -23,8 +23,15 @@ from alight._src.ir.group import Group
 from alight._src.log.decisions import logger
 from alight._src.plan.compile_work import compile_seconds
 from alight._src.plan.place import make_plan
-from alight._src.plan.plan import Estimate, Facts, LaunchStep, Plan, UnopenedDevices
-from alight._src.plan.plan_cost import account, chosen
+from alight._src.plan.plan import (
+    Estimate,
+    Facts,
+    LaunchStep,
+    Plan,
+    UnopenedDevices,
+    WriteStep,
+)
+from alight._src.plan.plan_cost import account, chosen, write_seconds
 from alight._src.plan.prior import prior
 from alight._src.plan.rent_or_buy import Switch, open_due
 from alight.backends import known_devices, registry
@@ -144,7 +151,10 @@ def predicted_seconds(plan: Plan, graph: Graph, facts: Facts) -> float:
 
     found = account(plan, graph, facts, known).estimate
     assert found is not None, plan
-    return found.seconds
+    # Decisions are made as if writes took nothing, as they go where what they change is; but what
+    # a program loses by being here, it loses by them, too.
+    writes = [write_seconds(step, facts) for step in plan.steps if isinstance(step, WriteStep)]
+    return found.seconds + sum(writes)
 
 
 def _least_seconds(device: Device, facts: Facts) -> float:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from alight._core import make_layout
 from alight._src.base.records import dataclass
-from alight._src.ir.graph import Graph
+from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
+from alight._src.ir.op_table import OPS
+from alight._src.plan.access_pattern import LINE_BYTES
 from alight._src.plan.choose import ANYWHERE, copied_bytes, held_by, host_space
-from alight._src.plan.plan import Decision, Estimate, Facts, LaunchStep, Plan, ViewStep
+from alight._src.plan.plan import (
+    Decision,
+    Estimate,
+    Facts,
+    LaunchStep,
+    Plan,
+    ViewStep,
+    WriteStep,
+)
 from alight._src.plan.stages import Uses
 from alight.device import HOST_DEVICE
 
@@ -88,6 +99,24 @@ def account(
     return Account(Estimate(seconds, low + certain, high + certain, terms), (), places, where)
 
 
+def write_seconds(step: WriteStep, facts: Facts) -> float:
+    """Return what a write into a window is predicted to take, apart from copies between memories:
+    as a copy of so many elements, with all the lines that the window's elements lie in; 0 where
+    nothing like it was measured."""
+    layout = step.layout
+    if not layout.size or not layout.ndim:
+        return 0.0
+    dense = make_layout(layout.dtype, layout.shape)
+    graph = Graph((dense,), (Node(OPS["copy"], (0,), (), dense),), (1,))
+    where = "numpy" if step.device == HOST_DEVICE else "generated"
+    found = facts.estimate(Group(GroupKind.LOOP, graph, layout.shape), step.device, where)
+    if found is None:
+        return 0.0
+    apart = [abs(s) for n, s in zip(layout.shape, layout.strides, strict=True) if n > 1]
+    lines = min(min(apart, default=layout.itemsize), LINE_BYTES) / layout.itemsize
+    return found.seconds * max(1.0, lines)
+
+
 def chosen(decision: Decision) -> Estimate | None:
     """Return the estimate of what a decision chose."""
     for candidate in decision.candidates:
@@ -98,4 +127,4 @@ def chosen(decision: Decision) -> Estimate | None:
     return None
 
 
-__all__ = ["Account", "account", "chosen"]
+__all__ = ["Account", "account", "chosen", "write_seconds"]

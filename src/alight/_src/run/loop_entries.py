@@ -33,8 +33,7 @@ __all__ = ["Comes", "Entry", "Input", "entry_of", "looked_at"]
 # An input of a request as its key has it (`evaluate.Leaf`).
 Leaf = tuple[Layout, frozenset[str], int, int]
 
-# A request that came so often in no order that recurs is looked at no more: a loop of the longest
-# period that is recognised shows its second turn by then.
+# A request that came so often in no order that recurs is taken for a loop of its own.
 _LOOKS = 8
 # Structures that are kept; as many as plans are (`evaluate`).
 _ENTRIES = 1024
@@ -118,6 +117,10 @@ class Entry:
         """Return what later processes know such requests by."""
         return stored_loops.structure(self.graph, self.leaves, self.read)
 
+    def is_alone(self) -> bool:
+        """Tell whether it came often, and in no order that recurs."""
+        return self.comes == _LOOKS
+
     def inputs(self, values: Sequence[Value], turn: Sequence[Entry | None]) -> list[Input]:
         """Return how its inputs come to be, as values that a request is about to run on; ``turn``
         are the plans of its loop."""
@@ -172,6 +175,7 @@ class _Here(threading.local):
 _here = _Here()
 _entries: dict[object, Entry] = {}
 register(Cache.PROFILES, _entries.clear)
+register(Cache.OPS, _entries.clear)
 
 
 def entry_of(graph: Graph, leaves: Sequence[Leaf], read: int, stamp: int) -> Entry | None:

@@ -109,6 +109,10 @@ class Loop:
         """Tell whether its plans are looked at as they come."""
         return self.state is State.FOLLOWED and len(self._inputs) < len(self.turn)
 
+    def is_known(self) -> bool:
+        """Tell whether there is something to say of it: what its turns take is known."""
+        return self.weighed is not None or bool(self.why) or self._home_seconds > 0.0
+
     def counts(self) -> bool:
         """Tell whether what it loses where it is, is counted for all of its plans at once."""
         return self.state in (State.WAITING, State.OPENING, State.AWAY)
@@ -133,7 +137,19 @@ class Loop:
             self._passes += 1
             if self._passes >= self.turn.count(entry):
                 self._passes = 0
-                self._turned(self.weighed)
+                if self.switch.turns and None in self.turn:
+                    self._part()
+                else:
+                    self._turned(self.weighed)
+
+    def _part(self) -> None:
+        """Let go of requests that are not a turn of what an earlier start left, though they begin
+        like one: they are followed as any others."""
+        self._stay("an earlier start went on otherwise")
+        for entry in self.turn:
+            if entry is not None:
+                entry.loop, entry.comes, entry.away = None, 0, ""
+        forget(Cache.PLANS)
 
     def _follow(self, entry: Entry, values: Sequence[Value]) -> None:
         at = len(self._inputs)
@@ -148,6 +164,11 @@ class Loop:
             self._others += 1
             if self._others > _OTHER_ORDERS:
                 self._stay("its plans come in no order that recurs")
+
+    def _lines(self) -> tuple[str, ...]:
+        """Return the lines that its plans were recorded at."""
+        lines = [line for entry in self.turn if entry is not None for line in entry.lines]
+        return tuple(dict.fromkeys(lines))
 
     def _may_pay(self) -> bool:
         """Tell whether its turns have taken what making plans for other devices, and opening one,
@@ -170,8 +191,7 @@ class Loop:
 
     def _weigh(self) -> None:
         entries = [entry for entry in self.turn if entry is not None]
-        lines = [line for entry in entries for line in entry.lines]
-        self.lines = tuple(dict.fromkeys(lines))
+        self.lines = self._lines()
         self.kept = [kept_inputs(inputs) for inputs in self._inputs]
         if any([entry.home is None for entry in entries]):
             self._stay("one of its plans was never made for the host")
@@ -226,7 +246,10 @@ class Loop:
             return
         opening = lazy_devices.opening_seconds(device)
         if not lazy_devices.is_unopened(device.id):
-            if self.switch.is_due(opening):
+            # Kernels are made meanwhile, once it has lost what that takes.
+            early = self.switch.lost_seconds >= self.weighed.compile_seconds
+            made = early and self._has_kernels(self.weighed)
+            if made and self.switch.is_due(opening):
                 self._move(State.AWAY)
         elif lazy_devices.is_due(device.id, opening):
             self.state = State.OPENING
@@ -236,6 +259,13 @@ class Loop:
             else:  # nothing of it has run here, and nothing of it is to
                 lazy_devices.open_device(device.id)
                 self.ask()
+
+    @staticmethod
+    def _has_kernels(one: Weighed) -> bool:
+        """Tell whether the kernels are there that it needs over there; have them made if not."""
+        if registry.open_seconds(one.device) is None:
+            return True  # to ask for them would open it, on this thread
+        return all([kernels.soon(one.device, group) for group in one.groups])
 
     def _took(self, one: Weighed) -> float:
         """Return what a turn over there took: its kernels by prediction, copies by their bytes."""
@@ -279,13 +309,18 @@ class Loop:
     def told(self) -> str:
         """Return in words where it is and why."""
         if self.why or self.weighed is None:
-            return self.why or "it ended, or went on otherwise, before it was weighed"
+            took = readable_seconds(self._turns_before() * self._home_seconds)
+            least = readable_seconds(self._least_seconds)
+            return (
+                self.why or f"its turns took {took}, planning for a device and opening it {least}"
+            )
         device = self.weighed.device
         if self.state is State.OPENING:
             return f"{device.id} is being opened"
         if self.state is State.AWAY:
-            if self.known is not None and self.switched_at[0] <= 1:
-                return f"earlier starts of {min(self.known.starts)} turns and more paid for moving"
+            turns, _, gain = self.expected
+            if turns * gain > self.switch.moving_seconds:
+                return f"earlier starts of {turns} turns and more paid for moving"
             return f"it had lost what moving to {device.id} takes"
         if self.switch.moves:
             return f"it came back from {device.id}: copies took more than it gained"
@@ -298,12 +333,12 @@ class Loop:
         one, switch = self.weighed, self.switch
         hindsight = switch.hindsight()
         return {
-            "call_sites": [*self.lines],
+            "call_sites": [*(self.lines or self._lines())],
             "period": len(self.turn),
-            "turns": switch.turns,
+            "turns": self._turns or self._turns_before(),
             "state": self.state.value,
             "device": None if one is None else one.device.id,
-            "here_seconds": None if one is None else one.ring.home_seconds,
+            "here_seconds": self._home_seconds if one is None else one.ring.home_seconds,
             "there_seconds": None if one is None else one.ring.best_seconds,
             "moving_seconds": None if one is None else one.moving_seconds,
             "lost_seconds": switch.lost_seconds,
@@ -349,7 +384,7 @@ def _job(device: Device) -> str:
 
 
 _loops: list[Loop] = []
-# Loops that are kept to be told of; a program that has more has none that lasts.
+# Loops that are kept to be told of, before those that stay where they are, are let go.
 _KEPT = 256
 register(Cache.PROFILES, _loops.clear)
 _remembering: list[None] = []
@@ -368,8 +403,9 @@ def _left_behind() -> Mapping[str, Known | None]:
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return what a report has of the loops that were met, those that were weighed."""
-    return [loop.row() for loop in _loops if loop.weighed is not None or loop.why]
+    """Return what a report has of the loops that were weighed, those that took longest first."""
+    known = [loop.row() for loop in _loops if loop.is_known()]
+    return sorted(known, key=lambda row: -row["turns"] * (row["here_seconds"] or 0.0))
 
 
 def entry_for(graph: Graph, leaves: Sequence[Leaf], read: int, policy: Policy) -> Entry | None:
@@ -409,6 +445,10 @@ def came(entry: Entry, values: Sequence[Value], plan: Plan) -> Callable[[], None
         if entry.looks():
             entry.inputs(values, ())
         turn = latest_turn(entry)
-        if turn and len(_loops) < _KEPT and all([one.loop is None for one in turn]):
+        if not turn and entry.is_alone():  # it comes again and again, whatever comes between
+            turn = (entry,)
+        if turn and all([one.loop is None for one in turn]):
+            if len(_loops) >= _KEPT:  # sizes that never come again
+                _loops[:] = [loop for loop in _loops if loop.state is not State.STAYS]
             _loops.append(Loop.found(turn))
     return looked_at(entry, values, plan) if entry.looks() else None

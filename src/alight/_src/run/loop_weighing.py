@@ -10,6 +10,7 @@ from alight._src.adapt import lazy_devices, planner_facts
 from alight._src.base.records import replace
 from alight._src.config.loading import current_policy
 from alight._src.ir.graph import Node
+from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
 from alight._src.log.decisions import LOG
 from alight._src.plan.choose import host_space
@@ -29,7 +30,8 @@ __all__ = ["Copied", "Weighed", "kept_inputs", "others", "weighed"]
 class Weighed(NamedTuple):
     """A loop on one device: where each of its plans is best, what moving it there and back takes,
     the predicted copies of a turn there, the bytes that it needs there, and whether its results
-    keep their bits."""
+    keep their bits. ``groups`` are those that have to be compiled there, which
+    ``compile_seconds`` of the moving are for."""
 
     device: Device
     ring: Ring
@@ -38,6 +40,8 @@ class Weighed(NamedTuple):
     copy_seconds: float
     needed_bytes: int
     keeps_bits: bool
+    compile_seconds: float = 0.0
+    groups: tuple[Group, ...] = ()
 
 
 def others() -> list[Device]:
@@ -64,6 +68,7 @@ class _There(NamedTuple):
     stage: Stage
     copy_seconds: float
     compile_seconds: float
+    groups: tuple[Group, ...]
 
 
 def weighed(
@@ -125,6 +130,8 @@ def weighed(
                 if away
             ]
         ),
+        sum([one.compile_seconds for one in there]),
+        tuple(dict.fromkeys([group for one in there for group in one.groups])),
     )
 
 
@@ -158,7 +165,8 @@ def _there(
         ]
     )
     launches = [s for s in other.steps if isinstance(s, LaunchStep) and s.device == device.id]
-    groups = {step.group for step in launches if step.implementation == "generated"}
+    made = [step.group for step in launches if step.implementation == "generated"]
+    groups = tuple(dict.fromkeys(made))
     profile = more.profiles.get(device.id)
     reads = {numbers[one.stage, one.output] for one in inputs if one.stage >= 0}
     return _There(
@@ -171,6 +179,7 @@ def _there(
         ),
         terms.get("upload", 0.0) + terms.get("download", 0.0) + late,
         sum([compile_seconds(group, profile, stored=False, first=False) for group in groups]),
+        groups,
     )
 
 

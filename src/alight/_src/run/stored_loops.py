@@ -3,6 +3,8 @@ and their device opened, from turn one."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from time import time
@@ -83,9 +85,12 @@ def name_of(structures: Sequence[str]) -> str:
     return digest([*structures], _KIND)
 
 
+@cache
 def _key() -> str:
-    host = registry.device(HOST_DEVICE)
-    return digest([_VERSION, code_fingerprint(host, *_FOLDERS), np.__version__], _KIND)
+    # how many turns a loop takes is the program's
+    program = os.path.abspath((getattr(sys, "argv", None) or [""])[0])
+    code = code_fingerprint(registry.device(HOST_DEVICE), *_FOLDERS)
+    return digest([_VERSION, code, np.__version__, program], _KIND)
 
 
 @cache
@@ -104,6 +109,7 @@ def _earlier() -> Mapping[str, tuple[Known, ...]]:
 
 
 register(Cache.PROFILES, _earlier.cache_clear)
+register(Cache.PROFILES, _key.cache_clear)
 
 
 def _of_row(row: Mapping[str, Any]) -> Known:
