@@ -229,7 +229,7 @@ class _Clusters:
         # last: it takes longer than all before
         return not is_too_much(graph, self.uses, members)
 
-    def reduced_once(self, members: Collection[int], shape: tuple[int, ...]) -> bool:
+    def reduced_once(self, members: set[int], shape: tuple[int, ...]) -> bool:
         """Tell whether rows are only reduced: nothing of their length is given to others or made of
         what was reduced."""
         after: set[int] = set()
@@ -294,10 +294,9 @@ class _Clusters:
             found |= operands
         return found
 
-    def given(self, number: int, members: Collection[int]) -> bool:
+    def given(self, number: int, members: set[int]) -> bool:
         """Tell whether others than these members need a value."""
-        consumers = self.uses.consumers[number]
-        return number in self.uses.live or any(c not in members for c in consumers)
+        return number in self.uses.live or not members.issuperset(self.uses.consumers[number])
 
     def near(self, index: int, shape: tuple[int, ...]) -> set[int]:
         """Return the regions that read what one makes, make what it reads, or read the same
