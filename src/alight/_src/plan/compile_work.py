@@ -86,7 +86,7 @@ def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: 
 def code_size(group: Group) -> tuple[float, float]:
     """Return what a group's kernel is for a compiler: operations, and reductions."""
     graph = group.graph
-    return _size(graph, graph.numbered, range(len(graph.inputs)), graph.outputs)
+    return _size(graph, graph.numbered, range(len(graph.inputs)), graph.outputs, {})
 
 
 def _size(
@@ -94,8 +94,10 @@ def _size(
     numbered: Sequence[tuple[int, Node]],
     inputs: Collection[int],
     outputs: Iterable[int],
+    sizes: dict[int, int],
 ) -> tuple[float, float]:
-    """Return what a kernel of nodes of a graph is for a compiler, that reads and gives these."""
+    """Return what a kernel of nodes of a graph is for a compiler, that reads and gives these;
+    ``sizes`` of their bodies are looked up, and kept, there."""
     layouts = [graph.layouts[value] for value in inputs]
     small = [value for value, layout in zip(inputs, layouts, strict=True) if layout.size <= 1]
     live = live_at_most(numbered, outputs, len(layouts) - len(small), small)
@@ -104,9 +106,12 @@ def _size(
     parts = vectors * (2 if first.dtype.kind == "c" else 1)
     size, functions = 0.0, set()
     reductions, columns = 0, False
-    for _, node in numbered:
+    for number, node in numbered:
         if node.op.kind is Kind.ELEMENTWISE:
-            size += body_size(graph, node) * vectors
+            own = sizes.get(number)
+            if own is None:
+                own = sizes[number] = body_size(graph, node)
+            size += own * vectors
             if node.op.special:
                 functions.add(node.op)
             elif node.op.name == "power":
@@ -141,11 +146,14 @@ def work_of(group: Group) -> float:
     return size + _REDUCTION * reductions
 
 
-def work_of_nodes(graph: Graph, members: Sequence[int], outputs: Iterable[int]) -> float:
-    """Return what a kernel of some nodes of a graph is for a compiler, in operations."""
+def work_of_nodes(
+    graph: Graph, members: Sequence[int], outputs: Iterable[int], sizes: dict[int, int]
+) -> float:
+    """Return what a kernel of some nodes of a graph is for a compiler, in operations; ``sizes``:
+    what is known of their bodies, by their numbers, and what is found."""
     inside, made_by = set(members), graph.made_by
     inputs = {o: None for m in members for o in made_by[m].operands if o not in inside}
-    size, reductions = _size(graph, [(m, made_by[m]) for m in members], inputs, outputs)
+    size, reductions = _size(graph, [(m, made_by[m]) for m in members], inputs, outputs, sizes)
     return size + _REDUCTION * reductions
 
 

@@ -292,7 +292,7 @@ def _work(graph: Graph, uses: Uses, members: list[int], given: list[int]) -> flo
     """Return what a kernel of the members is for a compiler; ``given`` is what others need."""
     found = uses.works.get(key := tuple(members))
     if found is None:
-        found = uses.works[key] = work_of_nodes(graph, members, given)
+        found = uses.works[key] = work_of_nodes(graph, members, given, uses.sizes)
     return found
 
 
