@@ -505,3 +505,16 @@ def test_under_run_what_plans_is_there_when_the_wait_is_over(tmp_path: Path) -> 
     )
     expected = float((np.arange(4000.0) + 1.0).sum())
     assert in_a_young_process(program, tmp_path) == [["COMING", 1000, True], 0, True, expected]
+
+
+def test_a_programs_time_counts_from_its_start(tmp_path: Path) -> None:
+    """Also where what records comes later, with the first large array."""
+    program = """
+    import alight, json, sys, time
+    time.sleep(0.25)
+    early = "alight._src.adapt.foreground" in sys.modules
+    from alight._src.adapt.foreground import FOREGROUND
+
+    print(json.dumps([early, FOREGROUND.elapsed_seconds() > 0.25]))
+    """
+    assert in_a_young_process(program, tmp_path) == [False, True]

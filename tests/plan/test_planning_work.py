@@ -178,7 +178,28 @@ def test_what_nodes_are_for_a_compiler_is_worked_out_once(monkeypatch: pytest.Mo
         total = value if turn % 8 else build.reduce("sum", value, (1,), keepdims=True)
         value = build.add("subtract", value, total)
     asked: list[int] = []
-    work = fuse.work_of
-    monkeypatch.setattr(fuse, "work_of", lambda group: asked.append(1) or work(group))
+    work = fuse.work_of_nodes
+    monkeypatch.setattr(fuse, "work_of_nodes", lambda *of: asked.append(1) or work(*of))
     make_plan(build.graph(value), Facts(DEVICES[:1], {}, estimate=estimate))
     assert 0 < len(asked) < 120  # 223 where it is worked out whenever it is asked for
+
+
+@pytest.mark.parametrize("make", [chain, mixed, means])
+def test_nodes_that_come_together_as_before_are_fused_and_placed_once(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        work = getattr(place, name)
+
+        def counted(*given: Any) -> Any:
+            done[name] += 1
+            return work(*given)
+
+        monkeypatch.setattr(place, name, counted)
+
+    for name in ("fuse", "by_rows", "_placed"):
+        count(name)
+    make_plan(make(60), Facts(DEVICES[:1], {}, estimate=estimate, force=("cpu", "generated")))
+    assert done == {"fuse": 1, "by_rows": 1, "_placed": 1}

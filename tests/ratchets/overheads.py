@@ -294,7 +294,7 @@ def start_up(folder: Path) -> Figure:
     script.write_text("import numpy as np\n")
     ways = ([sys.executable, str(script)], [sys.executable, "-m", "alight", "run", str(script)])
     best = _interleaved([lambda way=way: _seconds(way) for way in ways])
-    return Figure("alight run, start-up", best[1] - best[0], "s", 0.25, f"plain: {best[0]:.3f} s")
+    return Figure("alight run, start-up", best[1] - best[0], "s", 0.03, f"plain: {best[0]:.3f} s")
 
 
 SMALL = """

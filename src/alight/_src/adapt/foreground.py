@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
+from alight._src.base.originals import BEGAN
+
 __all__ = ["FOREGROUND", "SHARE", "ForegroundBudget"]
 
 # Until one was timed here: recording and planning a handful of ops.
@@ -31,7 +33,7 @@ class ForegroundBudget:
     looks at profiles alike. What `pick="measure"` times was asked for, and is not counted."""
 
     def __init__(self) -> None:
-        self.began = perf_counter()
+        self.began = BEGAN
         self.spent_seconds = 0.0
         self._of_thread = _Thread()
         # What a contest of a jitted call begins with takes at least.

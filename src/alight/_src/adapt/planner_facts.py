@@ -304,7 +304,6 @@ def learned(found: Estimate, group: Group, device: str, implementation: str) -> 
 
 def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
     """Return the cost of a group that the profile predicts, or None where nothing was measured."""
-    from alight._src.adapt.synthetic_trials import probed
     from alight._src.plan import cost
     from alight._src.plan.plan import Source
 
@@ -312,6 +311,8 @@ def estimate(group: Group, device: str, implementation: str) -> Estimate | None:
         _recall_bodies()
     found = cost.estimate(group, device, implementation, _profiles.get(device))
     if device != HOST_DEVICE and (found is None or found.source is not Source.MEASURED):
+        from alight._src.adapt.synthetic_trials import probed  # late: hosts do without
+
         return probed(group, device, implementation) or found
     return found
 

@@ -7,12 +7,16 @@ What the program calls by that name is then that; what alight computes with stay
 from __future__ import annotations
 
 import os
+from time import perf_counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
-__all__ = ["ENVIRONMENT", "as_now", "ndarray_method", "np"]
+__all__ = ["BEGAN", "ENVIRONMENT", "as_now", "ndarray_method", "np"]
+
+# When that was: what records, and measures, is loaded later.
+BEGAN = perf_counter()
 
 # NumPy's libraries read it once, where they are loaded: what a program puts there later, as scripts
 # do above their own `import numpy`, tells them nothing.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,24 +21,28 @@ REGISTERS = 32
 def vectors_together(graph: Graph, registers: int, live: int | None = None) -> int:
     """Return how many vectors go together, so that the processor need not wait for results.
     ``live``: what `most_live` says of the graph, where that is known."""
-    if live is None:
-        live = most_live(graph)
+    return together(graph.numbered, registers, most_live(graph) if live is None else live)
+
+
+def together(numbered: Sequence[tuple[int, Node]], registers: int, live: int) -> int:
+    """Return how many vectors of nodes in their order go together, with so many values live."""
+    nodes = [node for _, node in numbered]
     # The 20 special functions of one operand, geometric mean: 1.29 ns an element one by one, 1.26
     # in twos, 1.32 in fours (the constants of exp leave no room). 100 additions and multiplications
     # in a row took 4.9 one by one, 3.8 in twos, 2.5 in fours, 1.8 in eights.
-    special = [node for node in graph.nodes if node.op.special]
+    special = [node for node in nodes if node.op.special]
     if special:
         # Those that do not wait for one another hide what each waits for: 16 steps of a Monte Carlo
         # over 2^20 paths took 10.2 ms one by one, 14 to 18 in twos (float32 4.9 and 5.7), where two
         # to four in a row took 0.88 of the time in twos (Zen 4, AVX-512).
         # Nor do they where registers lack: an equation of state (336 nodes, two logarithms, 60
         # values at once) took 0.22 ms in ones and in twos, 57 and 81 ms to compile (Zen 4).
-        if _side_by_side(graph) > _APART or 2 * live > registers:
+        if _side_by_side(numbered) > _APART or 2 * live > registers:
             return 1
         return 4 if len(special) == 1 and _in_fours(special[0]) and registers == 32 else 2
     # Six remainders in a row took 184 us one by one, 142 in twos, 109 in fours, 116 in eights.
-    long = any([node.op.flops >= LONG_FLOPS for node in graph.nodes])
-    most = 4 if long or len(graph.nodes) < _LONG else 8
+    long = any([node.op.flops >= LONG_FLOPS for node in nodes])
+    most = 4 if long or len(nodes) < _LONG else 8
     # Values that wait for one another have no need of it, and find no registers: a step of
     # Gray-Scott (11 at once) took 82, 85, 113 and 174 us in ones, twos, fours and eights, moving
     # statistics (10) 156, 157, 157 and 248, an equation of state (12) 255, 256, 292 and 306.
@@ -56,17 +61,15 @@ _IN_FOURS = frozenset(("sin", "cos", "tan", "tanh", "logaddexp", "logaddexp2"))
 _SHORT = frozenset(("tan", "tanh"))
 
 
-def _side_by_side(graph: Graph) -> int:
+def _side_by_side(numbered: Iterable[tuple[int, Node]]) -> int:
     """Return how many special functions do not wait for one another, at most."""
-    depths = [0] * len(graph.inputs)
+    depths: dict[int, int] = {}
     levels: dict[int, int] = defaultdict(int)
-    for node in graph.nodes:
-        depth = 0
-        for operand in node.operands:
-            depth = max(depth, depths[operand])
+    for number, node in numbered:
+        depth = max([depths.get(operand, 0) for operand in node.operands], default=0)
         if node.op.special:
             levels[depth] += 1
-        depths.append(depth + node.op.special)
+        depths[number] = depth + node.op.special
     return max(levels.values(), default=0)
 
 
@@ -77,17 +80,22 @@ def _in_fours(node: Node) -> bool:
 
 def most_live(graph: Graph) -> int:
     """Return how many values are waited for at once, at most: all inputs are loaded first."""
-    first = len(graph.inputs)
-    last = {o: number for number, node in graph.numbered for o in node.operands}
-    last.update(dict.fromkeys(graph.outputs, first + len(graph.nodes)))
-    now = {i for i, layout in enumerate(graph.inputs) if layout.size > 1}
-    most = len(now)
-    for number, node in graph.numbered:
-        now.add(number)
-        most = max(most, len(now))
-        for operand in node.operands:
-            if last[operand] <= number:
-                now.discard(operand)
-        if last.get(number, 0) <= number:
-            now.discard(number)
+    small = [i for i, layout in enumerate(graph.inputs) if layout.size <= 1]
+    return live_at_most(graph.numbered, graph.outputs, len(graph.inputs) - len(small), small)
+
+
+def live_at_most(
+    numbered: Sequence[tuple[int, Node]], outputs: Iterable[int], loaded: int, beside: Iterable[int]
+) -> int:
+    """Return how many values of nodes in their order are waited for at once, at most, beside what
+    is loaded before; what is read ``beside`` takes no vector."""
+    last = {o: number for number, node in numbered for o in node.operands}
+    for value in (*outputs, *beside):
+        last[value] = -1
+    ends = Counter(last.values())
+    now = most = loaded
+    for number, _ in numbered:
+        now += 1
+        most = max(most, now)
+        now -= ends[number] + (number not in last)
     return most

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from alight._src.base.records import dataclass, field
-from alight._src.plan.caps import within
-from alight._src.plan.min_cut import far_side
-from alight._src.plan.path_width_dp import narrow
 
 # A cut wants whole numbers. A picosecond is a thousandth of what any clock here resolves.
 _PER_SECOND = 1e12
@@ -104,7 +101,11 @@ def least(spread: Spread) -> list[str]:
     are open at a time (chains, trees). Elsewhere the best states of that walk are improved by
     moving single units.
     """
-    return within(spread, _best) if spread.caps else _best(spread)
+    if not spread.caps:
+        return _best(spread)
+    from alight._src.plan.caps import within  # late, as below: hosts alone do without
+
+    return within(spread, _best)
 
 
 def _best(spread: Spread) -> list[str]:
@@ -114,6 +115,8 @@ def _best(spread: Spread) -> list[str]:
         return [host] * len(spread.seconds)
     if len(others) == 1:
         return _two(spread, host, others[0])
+    from alight._src.plan.path_width_dp import narrow
+
     most = max(_FEWEST, _STATES // max(1, len(spread.seconds) * len(spread.spaces)))
     found = narrow(spread, most)
     return found.places if found.exact else _descend(spread, found.places)
@@ -126,6 +129,8 @@ def _two(spread: Spread, host: str, other: str) -> list[str]:
     paid once, however many units read it: one lies beyond the upload, the other before the
     download.
     """
+    from alight._src.plan.min_cut import far_side
+
     count = len(spread.seconds)
     source, sink, size = count, count + 1, count + 2
     arcs: list[tuple[int, int, int]] = []

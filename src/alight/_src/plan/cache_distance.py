@@ -47,18 +47,23 @@ class ReuseDistance:
         self.numbers = (n for n, node in graph.numbered if node.op.kind is not Kind.VIEW)
         self.touched: dict[int, float] = {}
         self.gone = 0.0
+        # seconds of a byte by dtype, bytes of a node and those since: programs repeat their sizes
+        self.known: dict[tuple[str, int, float], float] = {}
 
     def more(self, node: Node, nbytes: int) -> float:
         """Return the seconds that a node's operands take longer than where they are as near as in
         a pass alone; nodes are asked for in their order."""
         graph, seconds = self.graph, 0.0
-        curve = self.rates.curves.get(f"elementwise/{loop_dtype(graph, node)}")
+        dtype = loop_dtype(graph, node)
+        curve = self.rates.curves.get(f"elementwise/{dtype}")
         if curve is not None and nbytes:
-            call = curve.knots[0][1]
-            near = (curve.seconds_at(nbytes) - call) / nbytes
             for i in {*node.operands}:
                 since = self.gone - self.touched[i] + nbytes if i in self.touched else self.whole
-                seconds += touched_bytes(graph.layouts[i]) * self.farther(curve, since, near)
+                byte_seconds = self.known.get(key := (dtype, nbytes, since))
+                if byte_seconds is None:
+                    near = (curve.seconds_at(nbytes) - curve.knots[0][1]) / nbytes
+                    byte_seconds = self.known[key] = self.farther(curve, since, near)
+                seconds += touched_bytes(graph.layouts[i]) * byte_seconds
         self.gone += nbytes
         self.touched.update(dict.fromkeys((*node.operands, next(self.numbers)), self.gone))
         return seconds

@@ -7,12 +7,12 @@ much as so many of them is the same everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from alight._src.ir.graph import GroupKind
 from alight._src.ir.op_table import Kind
-from alight._src.ir.vectors import LONG_FLOPS, REGISTERS, most_live, vectors_together
+from alight._src.ir.vectors import LONG_FLOPS, REGISTERS, live_at_most, together
 from alight._src.plan.workload import body_size
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "too_long",
     "weight_of",
     "work_of",
+    "work_of_nodes",
 ]
 
 # Least squares of relative errors over 340 random kernels (`tools/compile_times.py`, EPYC of two
@@ -85,14 +86,32 @@ def compile_seconds(group: Group, profile: Profile | None, stored: bool, first: 
 def code_size(group: Group) -> tuple[float, float]:
     """Return what a group's kernel is for a compiler: operations, and reductions."""
     graph = group.graph
-    live = most_live(graph)
-    together = vectors_together(graph, REGISTERS, live)
-    parts = together * (2 if graph.layouts[0].dtype.kind == "c" else 1)
+    return _size(graph, graph.numbered, range(len(graph.inputs)), graph.outputs, {})
+
+
+def _size(
+    graph: Graph,
+    numbered: Sequence[tuple[int, Node]],
+    inputs: Collection[int],
+    outputs: Iterable[int],
+    sizes: dict[int, int],
+) -> tuple[float, float]:
+    """Return what a kernel of nodes of a graph is for a compiler, that reads and gives these;
+    ``sizes`` of their bodies are looked up, and kept, there."""
+    layouts = [graph.layouts[value] for value in inputs]
+    small = [value for value, layout in zip(inputs, layouts, strict=True) if layout.size <= 1]
+    live = live_at_most(numbered, outputs, len(layouts) - len(small), small)
+    vectors = together(numbered, REGISTERS, live)
+    first = layouts[0] if layouts else numbered[0][1].layout
+    parts = vectors * (2 if first.dtype.kind == "c" else 1)
     size, functions = 0.0, set()
     reductions, columns = 0, False
-    for node in graph.nodes:
+    for number, node in numbered:
         if node.op.kind is Kind.ELEMENTWISE:
-            size += body_size(graph, node) * together
+            own = sizes.get(number)
+            if own is None:
+                own = sizes[number] = body_size(graph, node)
+            size += own * vectors
             if node.op.special:
                 functions.add(node.op)
             elif node.op.name == "power":
@@ -103,14 +122,14 @@ def code_size(group: Group) -> tuple[float, float]:
             reductions += 1
             columns = columns or _over_columns(graph, node)
     total = float(size) + _FUNCTION * len(functions)
-    total += _PRESSURE * max(0, live * together - REGISTERS)
-    for layout in graph.inputs:
+    total += _PRESSURE * max(0, live * vectors - REGISTERS)
+    for layout in layouts:
         if layout.size == 1:
             total += _FIXED
         elif layout.strides[-1] != layout.itemsize:
             total += _STRIDED * parts
     if not reductions:
-        return total + _WRITTEN * parts * len(set(graph.outputs)), 0.0
+        return total + _WRITTEN * parts * len(set(outputs)), 0.0
     return total, _COLUMNS + _COLUMN * reductions if columns else _ROWS + reductions
 
 
@@ -124,6 +143,17 @@ def _over_columns(graph: Graph, node: Node) -> bool:
 def work_of(group: Group) -> float:
     """Return what a group's kernel is for a compiler, in operations."""
     size, reductions = code_size(group)
+    return size + _REDUCTION * reductions
+
+
+def work_of_nodes(
+    graph: Graph, members: Sequence[int], outputs: Iterable[int], sizes: dict[int, int]
+) -> float:
+    """Return what a kernel of some nodes of a graph is for a compiler, in operations; ``sizes``:
+    what is known of their bodies, by their numbers, and what is found."""
+    inside, made_by = set(members), graph.made_by
+    inputs = {o: None for m in members for o in made_by[m].operands if o not in inside}
+    size, reductions = _size(graph, [(m, made_by[m]) for m in members], inputs, outputs, sizes)
     return size + _REDUCTION * reductions
 
 

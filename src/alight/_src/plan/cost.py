@@ -239,12 +239,13 @@ def estimate(
     )
     if named and not _measured_classes(rates, group):
         return None  # functions by name have no elementwise curve to borrow from
-    if "other" not in rates.classes and any(
-        [node_class(group.graph, node) == "other" for node in group.graph.nodes]
-    ):
+    kinds = {node_class(group.graph, node) for node in group.graph.nodes}
+    if "other" in kinds and "other" not in rates.classes:
         return prior(group, device, implementation, profile)  # no curve is of any use for it
     own = implementation == "generated" and profile.origin != "recorded"
-    group = group.form.copied or group
+    if group.form.copied is not None:
+        group = group.form.copied
+        kinds = {node_class(group.graph, node) for node in group.graph.nodes}
     terms, doubt = {"launch": 0.0, "memory": 0.0, "compute": 0.0, "loops": 0.0}, 0.0
     threads = profile.fingerprint.get("threads", 1)
     away = name != HOST_DEVICE
@@ -260,7 +261,6 @@ def estimate(
     if spread is not None and doubt <= math.hypot(max(spread, rates.spread), BODY_SPREAD) * whole:
         doubt = spread * whole
     # generated code is of few kinds, all of which streams tell
-    kinds = {node_class(group.graph, node) for node in group.graph.nodes}
     sure = implementation == "generated" or kinds <= rates.classes
     source = Source.MEASURED if sure else Source.BORROWED
     return _interval(terms, doubt, source)

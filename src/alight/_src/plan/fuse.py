@@ -11,7 +11,7 @@ from alight._src.base.records import dataclass, field
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op import Kind
-from alight._src.plan.compile_work import KERNEL_WORK, is_few, work_of
+from alight._src.plan.compile_work import KERNEL_WORK, is_few, work_of_nodes
 from alight._src.plan.stages import Uses, together
 
 # Nodes in one kernel. An equation of state (81 nodes, three inputs) ran 6.5 times faster as one
@@ -277,8 +277,9 @@ def _fits(graph: Graph, uses: Uses, members: list[int]) -> bool:
 def is_too_much(graph: Graph, uses: Uses, members: Iterable[int]) -> bool:
     """Tell whether nodes are more than a compiler may be given at once."""
     inside = sorted(members)
-    few = is_few(graph, inside, len(_given(graph, uses, inside)))
-    return not few and _work(graph, uses, inside) > KERNEL_WORK
+    given = _given(graph, uses, inside)
+    few = is_few(graph, inside, len(given))
+    return not few and _work(graph, uses, inside, given) > KERNEL_WORK
 
 
 def _given(graph: Graph, uses: Uses, members: list[int]) -> list[int]:
@@ -287,13 +288,11 @@ def _given(graph: Graph, uses: Uses, members: list[int]) -> list[int]:
     return [m for m in members if m in uses.live or not inside.issuperset(uses.consumers[m])]
 
 
-def _work(graph: Graph, uses: Uses, members: list[int]) -> float:
-    """Return what a kernel of the members is for a compiler."""
+def _work(graph: Graph, uses: Uses, members: list[int], given: list[int]) -> float:
+    """Return what a kernel of the members is for a compiler; ``given`` is what others need."""
     found = uses.works.get(key := tuple(members))
     if found is None:
-        given = _given(graph, uses, members)
-        region = Region(GroupKind.LOOP, None, 0, members, set(members), given)
-        found = uses.works[key] = work_of(_made(graph, region)[0])
+        found = uses.works[key] = work_of_nodes(graph, members, given, uses.sizes)
     return found
 
 
@@ -325,7 +324,8 @@ def _cut(graph: Graph, uses: Uses, members: list[int]) -> Iterator[list[int]]:
         if members:
             yield members
         return
-    parts = math.ceil(_work(graph, uses, members) / KERNEL_WORK)
+    work = _work(graph, uses, members, _given(graph, uses, members))
+    parts = math.ceil(work / KERNEL_WORK)
     parts = max(2, parts, math.ceil(len(members) / KERNEL_NODES))
     at = _least_crossing(graph, uses, members, parts // 2 / parts)
     yield from _cut(graph, uses, members[:at])

@@ -55,10 +55,10 @@ class Pass:
 def node_class(graph: Graph, node: Node) -> str:
     """Return the class of curves that a node's time is read off."""
     kind = node.op.kind
-    if kind is Kind.REDUCTION:
-        return reduction_class(graph, node)
     if kind is Kind.ELEMENTWISE:
         return "select" if node.op.name == "where" else "elementwise"
+    if kind is Kind.REDUCTION:
+        return reduction_class(graph, node)
     if kind is Kind.SCAN:
         return "scan"
     if is_contraction(node):

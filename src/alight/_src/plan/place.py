@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from alight._src.base.failures import failures
@@ -82,7 +82,10 @@ def _planned(graph: Graph, small: Rewritten, facts: Facts, cuts: Cuts | None) ->
         return _finished(graph, small, uses, placed, facts)
     spots = _spots(facts)
     able = _able(small.graph, uses, spots, facts)
-    regions = _regions(small.graph, uses, able, (), facts)
+    fused = fuse(small.graph, uses, able)
+    joining = _Joining(small.graph, uses, able, facts)
+    by_row = joining.rows(copied(fused))
+    regions = joining.rest(copied(by_row))
     kept = copied(regions)
     weighed = gated(small.graph, uses, regions, facts)
     placed = _placed(small.graph, uses, weighed, facts)
@@ -106,57 +109,97 @@ def _planned(graph: Graph, small: Rewritten, facts: Facts, cuts: Cuts | None) ->
                 if own in generated and own in able[index]:  # type: ignore[operator]
                     keys[index] = own
         if generated or torn or len(set(able)) > 1:
-            whole = len(kept) == len(found) == 1 and kept[0].kind is GroupKind.LOOP
-            if whole and not torn:  # one loop of all there is would come out as it is
-                regions = copied(kept)
-                regions[0].key = found[0][1]
+            # one loop of all there is comes out as it is
+            whole = len(kept) == len(found) == 1 and kept[0].kind is GroupKind.LOOP and not torn
+            same = whole or _alike(small.graph, able, keys)
+            joining = _Joining(small.graph, uses, keys, facts)
+            if same:
+                for found_before in (fused, by_row, kept):
+                    _rekey(found_before, keys, len(small.graph.inputs))
             else:
-                regions = _regions(small.graph, uses, keys, generated, facts)
-            kept = copied(regions)
+                fused = fuse(small.graph, uses, keys)
+                by_row = joining.rows(copied(fused))
+            apart = joining.recomputing(fused, generated, by_row)
+            if apart is not fused:
+                same, kept = False, joining.rest(joining.rows(apart))
+            elif not same:
+                kept = joining.rest(by_row)
+            regions = copied(kept)
             weighed = gated(small.graph, uses, regions, facts)
-            placed = _placed(small.graph, uses, weighed, facts)
+            if not same or weighed.refused or placed.refused:  # else it is placed as it was
+                placed = _placed(small.graph, uses, weighed, facts)
     if key is not None and cuts is not None:
         cuts[key] = Cut(tuple(kept), weighed.clear)
     return _finished(graph, small, uses, placed, facts)
 
 
-def _regions(
-    graph: Graph,
-    uses: Uses,
-    keys: Sequence[Hashable],
-    recompute: Collection[Hashable],
-    facts: Facts,
-) -> list[Region]:
-    """Return regions as large as whoever may run them allows."""
-    regions = fuse(graph, uses, keys)
-    found_on = {key: _generated_on(key) for key in {region.key for region in regions}}
-    generated = {key for key, devices in found_on.items() if devices}
-    # Other devices give a row to one block of threads, however long it is.
-    cut = {key for key in generated if found_on[key] == {HOST_DEVICE}}
+def _alike(graph: Graph, keys: Sequence[Hashable], others: Sequence[Hashable]) -> bool:
+    """Tell whether nodes come together by other keys as by some, and all that is made of them."""
+    joined: set[tuple[Hashable, Hashable]] = set()
+    alone: set[tuple[Hashable, Hashable]] = set()
+    for (number, node), *pair in zip(graph.numbered, keys, others, strict=True):
+        kind = node.op.kind
+        if kind is Kind.ELEMENTWISE or kind is Kind.REDUCTION or number in graph.rolls:
+            joined.add(tuple(pair))  # type: ignore[arg-type]
+        elif kind is not Kind.VIEW and kind is not Kind.WRITE:
+            alone.add(tuple(pair))  # type: ignore[arg-type]
+    for key, other in joined | alone:
+        found = _generated_on(key)
+        if found != _generated_on(other) or (graph.rolls and bool(key) != bool(other)):
+            return False
+        if found:
+            joined.add((key, other))
+    return len(joined) == len({key for key, _ in joined}) == len({other for _, other in joined})
 
-    def estimate(group: Group, key: Any) -> Estimate | None:
-        return facts.estimate(group, *key)
 
-    def runs(region: Region) -> bool:
-        group, _ = group_of(graph, uses, region)
-        return all(
-            facts.supports(name, "generated", group) is None for name in found_on[region.key]
-        )
+def _rekey(regions: Sequence[Region], keys: Sequence[Hashable], first: int) -> None:
+    """Give regions the keys that their nodes have, the first of which is of value ``first``."""
+    for region in regions:
+        region.key = keys[region.members[0] - first]
+        _rekey(region.parts, keys, first)
 
-    def in_rows(regions: list[Region]) -> list[Region]:
-        return by_rows(graph, uses, regions, generated, cut, runs) if generated else regions
 
-    if recompute:
-        merged = cache(partial(in_rows, copied(regions)))
-        apart = regions
-        regions = recomputing(graph, uses, apart, recompute, estimate, merged)
-        regions = merged() if regions is apart else in_rows(regions)
-    elif generated:
-        regions = in_rows(regions)
-    if generated:
-        regions = nested_regions(graph, uses, regions, cut)
-        regions = row_column_regions(graph, uses, regions, cut)
-    return regions
+class _Joining:
+    """What makes fused regions of nodes with some keys larger: as whoever may run them allows."""
+
+    def __init__(self, graph: Graph, uses: Uses, keys: Sequence[Hashable], facts: Facts) -> None:
+        self.graph, self.uses, self.facts = graph, uses, facts
+        self.found_on = {key: _generated_on(key) for key in set(keys)}
+        self.generated = {key for key, devices in self.found_on.items() if devices}
+        # Other devices give a row to one block of threads, however long it is.
+        self.cut = {key for key in self.generated if self.found_on[key] == {HOST_DEVICE}}
+
+    def rows(self, regions: list[Region]) -> list[Region]:
+        """Return the regions, those one that run row by row."""
+        if not self.generated:
+            return regions
+        return by_rows(self.graph, self.uses, regions, self.generated, self.cut, self.runs)
+
+    def runs(self, region: Region) -> bool:
+        group, _ = group_of(self.graph, self.uses, region)
+        found_on = self.found_on[region.key]
+        return all(self.facts.supports(name, "generated", group) is None for name in found_on)
+
+    def rest(self, regions: list[Region]) -> list[Region]:
+        """Return regions that are one by rows, those one that are nested or reduce rows and columns
+        of one array."""
+        if not self.generated:
+            return regions
+        regions = nested_regions(self.graph, self.uses, regions, self.cut)
+        return row_column_regions(self.graph, self.uses, regions, self.cut)
+
+    def recomputing(
+        self, fused: list[Region], recompute: Collection[Hashable], by_row: list[Region]
+    ) -> list[Region]:
+        """Return fused regions with what is cheaper to compute again than to store; the very same
+        where nothing is. ``by_row`` are these as they run then."""
+        if not recompute or len(fused) < 2:
+            return fused
+        estimate = self.estimate
+        return recomputing(self.graph, self.uses, fused, recompute, estimate, lambda: by_row)
+
+    def estimate(self, group: Group, key: Any) -> Estimate | None:
+        return self.facts.estimate(group, *key)
 
 
 class _Placed(NamedTuple):

@@ -137,7 +137,7 @@ class _Clusters:
         shape, axes = _rows(self.graph, region)
         kind = GroupKind.SCAN if region.kind is GroupKind.SCAN else GroupKind.ROWWISE
         cluster = _Cluster(kind, {index}, set(), shape, axes, set(), set(), False)
-        self.take(cluster, region)
+        self.take(cluster, region, *self.touched(cluster, region, set(region.members)))
         # Whoever joins brings others near, and makes room for those that waited for it.
         ready = sorted(self.near(index, shape))
         turned_down: set[int] = set()
@@ -146,21 +146,21 @@ class _Clusters:
             if other in cluster.parts or other in self.home or other in turned_down:
                 continue
             candidate = self.regions[other]
-            if candidate.key != region.key or not self.fits(cluster, candidate):
+            touched = self.fits(cluster, candidate) if candidate.key == region.key else None
+            if touched is None:
                 turned_down.add(other)
             elif self.can_join(cluster, other):
                 cluster.parts.add(other)
-                self.take(cluster, candidate)
+                self.take(cluster, candidate, *touched)
                 ready = sorted({*ready, *self.near(other, shape)})
         if len(cluster.parts) > 1 and runs(self.made(cluster)):
             self.settle(cluster)
 
-    def take(self, cluster: _Cluster, region: Region) -> None:
-        """Make a region's members a cluster's."""
-        members = cluster.members | set(region.members)
-        cluster.reads, cluster.given = self.touched(cluster, region, members)
+    def take(self, cluster: _Cluster, region: Region, reads: set[int], given: set[int]) -> None:
+        """Make a region's members a cluster's, which then reads and gives these."""
+        cluster.reads, cluster.given = reads, given
         cluster.bare = cluster.bare or any(map(self.bare, region.members))
-        cluster.members = members
+        cluster.members = cluster.members.union(region.members)
 
     def touched(
         self, cluster: _Cluster, region: Region, members: set[int]
@@ -175,29 +175,29 @@ class _Clusters:
         reads, given = cluster.reads | known[0], cluster.given | known[1]
         return reads - members, {n for n in given if self.given(n, members)}
 
-    def fits(self, cluster: _Cluster, region: Region) -> bool:
-        """Tell whether a region goes over the cluster's rows, and both together are not too
-        much."""
+    def fits(self, cluster: _Cluster, region: Region) -> tuple[set[int], set[int]] | None:
+        """Return what a cluster and a region read of others, and what others need of them, where
+        the region goes over the cluster's rows, and both together are not too much; else None."""
         graph, shape, axes = self.graph, cluster.shape, cluster.axes
         if not graph.rolls.keys().isdisjoint(region.members):
-            return False
+            return None
         if cluster.kind is GroupKind.SCAN:
             if not self.fits_scan(cluster, region):
-                return False
+                return None
         elif region.kind is not GroupKind.LOOP and (
             region.kind is not GroupKind.REDUCE or _rows(graph, region) != (shape, axes)
         ):
-            return False
+            return None
         members = cluster.members | set(region.members)
         if len(members) > KERNEL_NODES or self.reduces_again(members):
-            return False
+            return None
         beside: frozenset[int] | None = frozenset()
         if cluster.kind is GroupKind.ROWWISE and (
             cluster.bare or any(map(self.bare, region.members))
         ):
             beside = one_per_result(graph, shape, axes, members)
         if beside is None:
-            return False
+            return None
         new = members - beside
         if cluster.sound and not beside:  # what is new, and what of the others reads it
             new = set(region.members)
@@ -208,16 +208,16 @@ class _Clusters:
             if node.op.kind is Kind.ELEMENTWISE:
                 own = node.layout.shape
                 if own != shape and not one_per_row(own, shape, axes):
-                    return False
+                    return None
                 for operand in members.intersection(node.operands):
                     own = graph.layouts[operand].shape
                     if own != shape and not one_per_row(own, shape, axes):
-                        return False
+                        return None
         cluster.sound = not beside
         reads, given = self.touched(cluster, region, members)
         wide = [graph.layouts[v] for v in reads | given if graph.layouts[v].size > 1]
         if len(streams(graph, self.uses, reads | given)) > KERNEL_ARRAYS + len(given):
-            return False
+            return None
         # A scan goes piece by piece; of what is only reduced nothing is read again.
         if cluster.kind is not GroupKind.SCAN and not (
             region.key in self.cut and self.reduced_once(members, shape)
@@ -225,11 +225,11 @@ class _Clusters:
             length = math.prod(shape[i] for i in axes)
             rows = max(math.prod(shape) // max(length, 1), 1)
             if sum(layout.nbytes for layout in wide) > ROW_BYTES * rows:
-                return False
+                return None
         # last: it takes longer than all before
-        return not is_too_much(graph, self.uses, members)
+        return None if is_too_much(graph, self.uses, members) else (reads, given)
 
-    def reduced_once(self, members: Collection[int], shape: tuple[int, ...]) -> bool:
+    def reduced_once(self, members: set[int], shape: tuple[int, ...]) -> bool:
         """Tell whether rows are only reduced: nothing of their length is given to others or made of
         what was reduced."""
         after: set[int] = set()
@@ -294,10 +294,9 @@ class _Clusters:
             found |= operands
         return found
 
-    def given(self, number: int, members: Collection[int]) -> bool:
+    def given(self, number: int, members: set[int]) -> bool:
         """Tell whether others than these members need a value."""
-        consumers = self.uses.consumers[number]
-        return number in self.uses.live or any(c not in members for c in consumers)
+        return number in self.uses.live or not members.issuperset(self.uses.consumers[number])
 
     def near(self, index: int, shape: tuple[int, ...]) -> set[int]:
         """Return the regions that read what one makes, make what it reads, or read the same

@@ -20,9 +20,11 @@ class Uses:
     write ``w`` replaces, recorded before it: where they run first, the write can be done in
     place. ``groups`` are those that were made of the graph, by what they are of (see `group_of`);
     ``distinct``: one of each that are equal; ``works`` what some nodes together are for a
-    compiler, which is asked of the same ones again and again."""
+    compiler, which is asked of the same ones again and again, ``sizes`` what one's body is."""
 
-    __slots__ = ("base", "before", "consumers", "distinct", "groups", "live", "works", "written")
+    __slots__ = (
+        *("base", "before", "consumers", "distinct", "groups", "live", "sizes", "works", "written"),
+    )
 
     def __init__(self, graph: Graph, bases: Sequence[int] = ()) -> None:
         first = len(graph.inputs)
@@ -30,6 +32,7 @@ class Uses:
         self.live = frozenset(graph.outputs)
         self.groups: dict[Hashable, tuple[Group, tuple[int, ...]]] = {}
         self.works: dict[tuple[int, ...], float] = {}
+        self.sizes: dict[int, int] = {}
         self.distinct: dict[tuple[GroupKind, Graph, tuple[int, ...]], Group] = {}
         self.base = base = list(range(total))
         base[: len(bases)] = bases

@@ -46,7 +46,8 @@ class Workload:
 def node_elements(graph: Graph, node: Node) -> int:
     """Return how often a node's body runs: for each element of its result, or of what it
     reduces."""
-    if node.op.kind in (Kind.REDUCTION, Kind.SCAN):
+    kind = node.op.kind
+    if kind is Kind.REDUCTION or kind is Kind.SCAN:
         return max(node.layout.size, graph.layouts[node.operands[0]].size)
     return node.layout.size
 
@@ -179,9 +180,12 @@ def workload(group: Group, on_host: Iterable[int] = ()) -> Workload:
     used: set[int] = set(graph.outputs)
     counts = tuple([node_elements(graph, node) for node in graph.nodes])
     for node, count in zip(graph.nodes, counts, strict=True):
-        flops += node_flops(graph, node)
         if node.op.special:
             special += count
+        elif node.op.kind is Kind.ELEMENTWISE:  # no sum of products
+            flops += node.op.flops * count
+        else:
+            flops += node_flops(graph, node)
         dtypes.add(dtype_name(node.layout.dtype))
         used.update(node.operands)
     if group.kind is GroupKind.LIBRARY or not group.shape:
@@ -209,24 +213,21 @@ def one_by_one(graph: Graph) -> list[tuple[Node, int]]:
     These are its operands, once each, and its result, unless that takes the memory of an
     intermediate of the same layout that dies here, as executors of single nodes let it.
     """
+    layouts, first = graph.layouts, len(graph.inputs)
     last = {i: number for number, node in graph.numbered for i in node.operands}
+    for value in graph.outputs:
+        last[value] = -1
     found = []
     for number, node in graph.numbered:
-        if node.op.kind is Kind.VIEW:
+        kind = node.op.kind
+        if kind is Kind.VIEW:
             continue
-        operands = dict.fromkeys(node.operands)
-        nbytes = sum(touched_bytes(graph.layouts[i]) for i in operands)
-        in_place = (
-            node.op.kind is Kind.ELEMENTWISE
-            and not node.op.special
-            and number not in graph.outputs
-            and any(
-                last[i] == number
-                and i >= len(graph.inputs)
-                and i not in graph.outputs
-                and graph.layouts[i] is node.layout
-                for i in operands
-            )
-        )
-        found.append((node, nbytes + (0 if in_place else node.layout.nbytes)))
+        nbytes = node.layout.nbytes
+        may_take = kind is Kind.ELEMENTWISE and not node.op.special and last.get(number) != -1
+        for i in dict.fromkeys(node.operands):
+            nbytes += touched_bytes(layouts[i])
+            if may_take and last[i] == number and i >= first and layouts[i] is node.layout:
+                nbytes -= node.layout.nbytes  # in place of that one
+                may_take = False
+        found.append((node, nbytes))
     return found
