@@ -59,7 +59,9 @@ def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_ASK_SECONDS", 0.0)
     # Measured once a process: a moment in which that is slow would have all calls be NumPy's.
-    monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(
+        sys.modules["alight._src.jit.body_ending"], "_planning_seconds", lambda: 0.0
+    )
 
 
 def be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
