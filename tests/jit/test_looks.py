@@ -275,15 +275,29 @@ def test_what_plans_is_loaded_before_a_look_is_paid(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(FOREGROUND, "loading_seconds", 0.015)
     come: list[int] = []
     monkeypatch.setattr(specialization.first_plan, "come", lambda: come.append(1))
-    for numpy_seconds, ops, calls in ((1e-3, 3, 1), (1e-4, 3, 8), (1e-4, 300, 20)):
+    for numpy_seconds, ops, comes in ((1e-3, 3, True), (5e-4, 3, False), (1e-3, 300, False)):
         kind = Specialization(Phase.WAITING)
         come.clear()
-        for _ in range(calls):
-            kind.way(None, ops, 1, lambda program: True)
-            kind.ran_numpy(numpy_seconds)
-        assert not come  # not before they took a share of what it takes, or for few elements
         kind.way(None, ops, 1, lambda program: True)
-        assert bool(come) is (calls < 20)
+        assert not come
+        for _ in range(20):  # those of a twentieth of what it takes, for elements
+            kind.ran_numpy(numpy_seconds)
+            kind.way(None, ops, 1, lambda program: True)
+            assert bool(come) is comes
+
+
+def test_a_look_at_nobody_knows_how_many_ops_is_short_and_then_twice_as_long() -> None:
+    kind = Specialization(Phase.WAITING)
+    took = []
+    for _ in range(400):
+        if kind.way(None, math.inf, 1, lambda program: True) in (Way.OURS_TIMED, Way.OURS):
+            took.append(kind.may_take())
+            assert took[-1] <= kind.may_lose()  # and NumPy begins the call anew
+            kind.gave_up(took[-1])
+            kind.spent_seconds += took[-1]
+        kind.ran_numpy(0.1)
+    assert took[:4] == pytest.approx([GRACE_SECONDS * n for n in (1, 2, 4, 5.5)], rel=0.4)
+    assert sum(took) <= SHARE * kind.spent_seconds
 
 
 @pytest.mark.parametrize("bits", [Bits.OTHER, Bits.PASSING])

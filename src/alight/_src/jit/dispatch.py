@@ -364,14 +364,15 @@ class Dispatching(GuardCache):
             if missed is not None:
                 missed.specialization.came(Event.NOT_KEPT)
             return self._numpy(args, kwargs)
-        patience = ends = waits = math.inf
+        patience = ends = early = waits = math.inf
         if missed is not None and leases.can_be_dropped and _is_numpys_too(missed):
             patience = missed.specialization.patience
         if missed is not None and here.leaves_choice:
             ends = began + missed.specialization.may_take()
+            early = missed.specialization.may_lose()
             if proven and not missed.learned.proof.declared and are_told_once():
                 waits = patience
-        trace = tracing or Trace(leases.leases, ends, waits, GRACE_SECONDS)
+        trace = tracing or Trace(leases.leases, ends, waits, GRACE_SECONDS, early)
         errstate = recording_errstate()
         pending = floor.count
         later = ""

@@ -36,6 +36,8 @@ from alight._src.run.plans_behind import WAIT_SECONDS, is_at_once
 
 __all__ = ["Bits", "Specialization", "pays_at_once"]
 
+# Of what a body may take with NumPy's time, what may be lost where NumPy begins it anew.
+_EARLY = 0.5
 _LOST = 4.0  # so much slower in two runs is slower in all
 _NUMPY, _PLAN, _ = Contender
 
@@ -104,9 +106,10 @@ class Specialization:
     """One kind of call of one function: its phase, how long each way took, and its programs."""
 
     __slots__ = (
-        "_earning_seconds", "_judged_seconds", "_price_seconds", "_times_put_off", "_verdict",
-        "_verdicts", "behind", "bits", "contest", "elements", "last_seconds", "phase", "programs",
-        "race", "room_seconds", "sizes", "spent_seconds", "trial_seconds", "tries", "unopened",
+        "_earning_seconds", "_judged_seconds", "_most_seconds", "_price_seconds", "_times_put_off",
+        "_verdict", "_verdicts", "behind", "bits", "contest", "elements", "last_seconds", "phase",
+        "programs", "race", "room_seconds", "sizes", "spent_seconds", "trial_seconds", "tries",
+        "unopened",
     )  # fmt: skip
 
     def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None, elements: int = 0) -> None:
@@ -119,6 +122,9 @@ class Specialization:
         self.last_seconds = 0.0
         self.trial_seconds = 0.0  # after which its body was given up
         self.room_seconds = GRACE_SECONDS  # that its body may take beside NumPy's time
+        # What it may take at all where nobody knows of how many ops it is, each of which NumPy does
+        # in less than it takes to trace: twice as much each time that it is given up.
+        self._most_seconds = math.inf
         # The last verdict, how often it has been the same, what all had taken by then, and what it
         # takes to look again.
         self._verdict: Phase | None = None
@@ -199,12 +205,14 @@ class Specialization:
             each_seconds = self.numpy_seconds[0] / count
         # A good part of NumPy's time can be had: fewer kernels may have it.
         pays = each_seconds >= _ELEMENTS_SECONDS
-        if pays and self.spent_seconds >= SHARE * FOREGROUND.loading_seconds:
+        if pays and self.numpy_seconds[0] >= SHARE * FOREGROUND.loading_seconds:
             # Behind, and soon: what the first calls of a process wait for, later ones do not.
             first_plan.come()
         if len(self.numpy_seconds) < PLAN_RULES.least_laps:
             return True
         if unknown and each_seconds < TRACE_SECONDS and TRACE_SECONDS * count > GRACE_SECONDS:
+            if ops is not None:  # pure: what is given up early NumPy begins anew
+                self._most_seconds = min(self._most_seconds, self._room_seconds(None))
             return self._earns(each_seconds, pays)
         price = _look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS) if unknown else count)
         if FOREGROUND.allows(price, self.spent_seconds):
@@ -227,7 +235,7 @@ class Specialization:
         """
         numpy_seconds = self.numpy_seconds[0]
         recording_seconds = numpy_seconds / each_seconds * RECORD_SECONDS
-        most_seconds = self._room_seconds(None) + numpy_seconds
+        most_seconds = min(self._most_seconds, self._room_seconds(None) + numpy_seconds)
         lost_seconds = min(most_seconds, max(GRACE_SECONDS, recording_seconds))
         own_seconds = lost_seconds / SHARE
         if pays and FOREGROUND.has_grace(lost_seconds):
@@ -309,6 +317,17 @@ class Specialization:
         is the way which calls take."""
         if self.phase in OURS:
             return math.inf
+        beside_seconds = self._beside_numpy()
+        if math.isinf(self._most_seconds):
+            return beside_seconds
+        return min(self._most_seconds, max(self.room_seconds, _EARLY * beside_seconds))
+
+    def may_lose(self) -> float:
+        """Return the seconds within which a body that is given up had better be begun anew: what is
+        pending then would take the rest of NumPy's time to be planned."""
+        return max(self.room_seconds, _EARLY * max(self.may_take(), self._beside_numpy()))
+
+    def _beside_numpy(self) -> float:
         return self.room_seconds + (self.numpy_seconds[0] if self.numpy_seconds else 0.0)
 
     @property
@@ -326,6 +345,7 @@ class Specialization:
         """Note that the body was given up after so long; ``exact``: by then all had NumPy's
         bits."""
         self.trial_seconds = seconds
+        self._most_seconds *= 2
         if not exact:
             self.bits = Bits.OTHER
         self.came(Event.GIVEN_UP if self.numpy_seconds else Event.GIVEN_UP_FIRST)
