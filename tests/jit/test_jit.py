@@ -59,7 +59,9 @@ def be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(sys.modules["alight._src.jit.guarding"], "_ASK_SECONDS", 0.0)
     # Measured once a process: a moment in which that is slow would have all calls be NumPy's.
-    monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(
+        sys.modules["alight._src.jit.body_ending"], "_planning_seconds", lambda: 0.0
+    )
 
 
 def be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1445,10 +1447,11 @@ def test_small_work_waits_until_there_is_time(monkeypatch: pytest.MonkeyPatch) -
 
 def test_long_work_on_small_arrays_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Distances between few points: what looking costs goes with the operations, not with the
-    time that NumPy takes for them, unless there may be as many as that."""
+    time that NumPy takes for them. Of how many nobody knows it is some milliseconds."""
     monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: False)
     monkeypatch.setattr(FOREGROUND, "spent_seconds", 0.0)
     monkeypatch.setattr(FOREGROUND, "trace_seconds", 0.005)
+    monkeypatch.setattr(FOREGROUND, "loading_seconds", 0.0)
 
     def waits(numpy_seconds: float, ops: float | None) -> bool:
         kind = Specialization(Phase.WAITING)
@@ -1458,7 +1461,8 @@ def test_long_work_on_small_arrays_does_not_wait(monkeypatch: pytest.MonkeyPatch
         return kind.waits(ops)
 
     assert not waits(0.4, 40)
-    assert waits(0.4, math.inf) and waits(0.4, None)
+    assert waits(0.09, math.inf) and waits(0.09, None)
+    assert not waits(0.11, math.inf) and not waits(0.11, None)
     assert waits(2e-5, 40)
 
 

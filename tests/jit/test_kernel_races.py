@@ -63,7 +63,9 @@ def test_a_race_that_promises_nothing_is_earned_by_the_calls(
     monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(guarding, "_ASK_SECONDS", 0.0)
     monkeypatch.setattr(guarding, "promises", lambda launchable, seconds: promising)
-    monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(
+        sys.modules["alight._src.jit.body_ending"], "_planning_seconds", lambda: 0.0
+    )
     shadows: list[Any] = []
     monkeypatch.setattr(Jitted, "shadow", lambda *given: shadows.append(given) or 0.4)
     ran, took = Specialization.ran_numpy, Specialization.ran_alight
@@ -102,7 +104,9 @@ def test_laps_of_kernels_answer_where_they_change_no_bits(
     be_generated(monkeypatch)
     monkeypatch.setattr(ForegroundBudget, "allows", lambda self, *seconds: True)
     monkeypatch.setattr(guarding, "_ASK_SECONDS", 0.0)
-    monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(
+        sys.modules["alight._src.jit.body_ending"], "_planning_seconds", lambda: 0.0
+    )
     answered: list[str] = []
     race = guarding._lap
 

@@ -15,7 +15,8 @@ from alight._src.adapt.contest import PLAN_RULES
 from alight._src.adapt.foreground import FOREGROUND, SHARE, ForegroundBudget
 from alight._src.jit import dispatch, specialization, trace
 from alight._src.jit.call_phases import Event, Phase, Way
-from alight._src.jit.specialization import GRACE_SECONDS, Bits, Specialization, pays_at_once
+from alight._src.jit.look_costs import ELEMENT_SECONDS, pays_at_once
+from alight._src.jit.specialization import GRACE_SECONDS, Bits, Specialization
 from alight._src.jit.trace import TRACE_SECONDS, Trace
 
 
@@ -58,8 +59,8 @@ def test_looks_take_their_share_of_what_the_calls_took(
 def test_a_body_that_loops_is_tried_when_numpy_took_twenty_times_as_long() -> None:
     kind = Specialization(Phase.WAITING)
     (first, *_) = looks(kind, 2e-3, None, 1000)
-    # As what it loses by default: it is given up after its room and NumPy's own time.
-    assert first * 2e-3 == pytest.approx((GRACE_SECONDS + 2e-3) / SHARE, rel=0.02)
+    # As what it loses by default: it is given up after its room, and NumPy begins it anew.
+    assert first * 2e-3 == pytest.approx(GRACE_SECONDS / SHARE, rel=0.02)
 
 
 def test_a_process_that_ran_for_long_pays_for_no_loop_over_few_elements(
@@ -71,15 +72,15 @@ def test_a_process_that_ran_for_long_pays_for_no_loop_over_few_elements(
         kind = Specialization(Phase.WAITING, elements=elements)
         return next(iter(looks(kind, numpy_seconds, None, 300)), 300)
 
-    least = int(TRACE_SECONDS / specialization._ELEMENT_SECONDS)
+    least = int(TRACE_SECONDS / ELEMENT_SECONDS)
     assert first(1e-2, least) == PLAN_RULES.least_laps  # an op takes NumPy longer than a trace
     # Its own time is for 200 ops at most, which are recorded in 4 ms: the room of 10 ms is what may
     # be lost, of which 1 / SHARE as much is 20 calls.
     assert first(1e-2, least // 2) == 20
     # Of 2,000 ops, in 40 ms: 8 calls of 100 ms.
     assert first(0.1, least // 2) == 8
-    # Of how many on how few nobody knows: its room and NumPy's time.
-    assert first(1e-2, 0) == 40 and first(0.1, 0) == 22
+    # Of how many on how few nobody knows: its room.
+    assert first(1e-2, 0) == 20 and first(0.1, 0) == 2
 
 
 def test_how_large_an_argument_is_says_nothing_of_its_parts() -> None:
@@ -134,7 +135,7 @@ def test_what_a_young_process_may_spend_is_for_what_promises_to_pay(
     assert first(5e-3, 200) == 4  # elements: once NumPy took as long as looking
     assert first(5e-3, 300) == 2  # which is little where a plan is made behind
     assert first(1e-3, 300) == 300  # calls of few elements
-    earned = (GRACE_SECONDS + 5e-3) / SHARE
+    earned = GRACE_SECONDS / SHARE
     assert first(5e-3, None) == pytest.approx(earned / 5e-3)  # who knows of how many: their own
     monkeypatch.setattr(foreground, "_GRACE_SECONDS", 0.0)
     assert first(5e-3, 300) == 300
@@ -275,15 +276,29 @@ def test_what_plans_is_loaded_before_a_look_is_paid(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(FOREGROUND, "loading_seconds", 0.015)
     come: list[int] = []
     monkeypatch.setattr(specialization.first_plan, "come", lambda: come.append(1))
-    for numpy_seconds, ops, calls in ((1e-3, 3, 1), (1e-4, 3, 8), (1e-4, 300, 20)):
+    for numpy_seconds, ops, comes in ((1e-3, 3, True), (5e-4, 3, False), (1e-3, 300, False)):
         kind = Specialization(Phase.WAITING)
         come.clear()
-        for _ in range(calls):
-            kind.way(None, ops, 1, lambda program: True)
-            kind.ran_numpy(numpy_seconds)
-        assert not come  # not before they took a share of what it takes, or for few elements
         kind.way(None, ops, 1, lambda program: True)
-        assert bool(come) is (calls < 20)
+        assert not come
+        for _ in range(20):  # those of a twentieth of what it takes, for elements
+            kind.ran_numpy(numpy_seconds)
+            kind.way(None, ops, 1, lambda program: True)
+            assert bool(come) is comes
+
+
+def test_a_look_at_nobody_knows_how_many_ops_is_short_and_then_twice_as_long() -> None:
+    kind = Specialization(Phase.WAITING)
+    took = []
+    for _ in range(400):
+        if kind.way(None, math.inf, 1, lambda program: True) in (Way.OURS_TIMED, Way.OURS):
+            took.append(kind.may_take())
+            assert took[-1] <= kind.may_lose()  # and NumPy begins the call anew
+            kind.gave_up(took[-1])
+            kind.spent_seconds += took[-1]
+        kind.ran_numpy(0.1)
+    assert took[:4] == pytest.approx([GRACE_SECONDS * n for n in (1, 2, 4, 5.5)])
+    assert sum(took) <= SHARE * kind.spent_seconds
 
 
 @pytest.mark.parametrize("bits", [Bits.OTHER, Bits.PASSING])

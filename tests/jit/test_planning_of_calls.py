@@ -15,7 +15,7 @@ from alight._core import floor
 from alight._src.adapt import first_plan
 from alight._src.adapt.foreground import FOREGROUND
 from alight._src.config.loading import reload_config
-from alight._src.jit import dispatch
+from alight._src.jit import body_ending
 from alight._src.jit.specialization import Specialization
 from alight._src.plan import place
 from alight._src.run import kernels, plans_behind
@@ -45,7 +45,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Planned]:
     """Return what is planned under the settings that users have, from a function's first call."""
     first_plan.plan_at_once()
     be_generated(monkeypatch)
-    monkeypatch.setattr(dispatch, "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(body_ending, "_planning_seconds", lambda: 0.0)
     monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
     monkeypatch.setattr(Specialization, "may_take", lambda kind: math.inf)  # it is not timed
     made = Planned()

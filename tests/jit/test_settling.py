@@ -57,7 +57,9 @@ def test_a_program_that_has_used_up_what_measuring_may_take_settles_all_the_same
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     be_generated(monkeypatch)
-    monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(
+        sys.modules["alight._src.jit.body_ending"], "_planning_seconds", lambda: 0.0
+    )
     monkeypatch.setattr(Specialization, "waits", lambda kind, ops: False)
     for _ in range(3):
         alight.jit(windows)(16)  # the kernels are there from the first call on
@@ -94,7 +96,9 @@ def test_numpy_has_the_calls_while_kernels_are_made(monkeypatch: pytest.MonkeyPa
     longer than NumPy."""
     there = False
     be_generated(monkeypatch)
-    monkeypatch.setattr(sys.modules["alight._src.jit.dispatch"], "_planning_seconds", lambda: 0.0)
+    monkeypatch.setattr(
+        sys.modules["alight._src.jit.body_ending"], "_planning_seconds", lambda: 0.0
+    )
     for module in ("jit.guarding", "run.prepared_step"):
         where = sys.modules[f"alight._src.{module}"]
         monkeypatch.setattr(where, "kernel_at_hand", lambda step: there)

@@ -13,9 +13,9 @@ __all__ = ["FOREGROUND", "SHARE", "ForegroundBudget"]
 
 # Until one was timed here: recording and planning a handful of ops.
 _FIRST_TRACE_SECONDS = 0.005
-# Until it is loaded here, what plans: 13 to 17 ms of the first plan of a jitted expression (EPYC,
-# files in memory).
-_LOADING_SECONDS = 0.015
+# Until it is loaded, what plans: of processor time (EPYC), also where it comes behind, as the
+# program waits for Python's lock meanwhile.
+_LOADING_SECONDS = 0.045
 # What measuring may take of a process before it has run for long enough to be given a share: two
 # thirds of the 60 ms that the promise gives to any program beside its share.
 _GRACE_SECONDS = 0.040

@@ -45,6 +45,7 @@ from alight._src.fp_warnings.filters import (
 )
 from alight._src.jit.argument_leases import Leases
 from alight._src.jit.array_program import key_of, lie_on_device
+from alight._src.jit.body_ending import UNDONE, EndedBody, ending_of
 from alight._src.jit.call_phases import NUMPYS, OPEN, OURS, RACES, SETTLED, Event, Phase, Way
 from alight._src.jit.call_signature import CallSignature, describe, outline
 from alight._src.jit.function_states import EXACT_KINDS, Learned, States
@@ -58,11 +59,10 @@ from alight._src.jit.kernel_race import PROGRAMS
 from alight._src.jit.numpy_generators import writes_into_arrays
 from alight._src.jit.reachability import Reachability
 from alight._src.jit.scope import as_jitted, running
-from alight._src.jit.specialization import GRACE_SECONDS, PLANNING_SHARE, Bits, Specialization
+from alight._src.jit.specialization import GRACE_SECONDS, Bits, Specialization
 from alight._src.jit.trace import ArrayTrace, StartsAnew, Trace
 from alight._src.jit.traced_program import make_array_program, make_program
 from alight._src.log.decisions import LOG
-from alight._src.record.pending import record_floor
 from alight._src.record.tracebacks import hide_ours
 from alight._src.run import evaluate
 from alight._src.run.plans_behind import Behind, is_coming
@@ -364,14 +364,15 @@ class Dispatching(GuardCache):
             if missed is not None:
                 missed.specialization.came(Event.NOT_KEPT)
             return self._numpy(args, kwargs)
-        patience = ends = waits = math.inf
+        patience = ends = early = waits = math.inf
         if missed is not None and leases.can_be_dropped and _is_numpys_too(missed):
             patience = missed.specialization.patience
         if missed is not None and here.leaves_choice:
             ends = began + missed.specialization.may_take()
+            early = missed.specialization.may_lose()
             if proven and not missed.learned.proof.declared and are_told_once():
                 waits = patience
-        trace = tracing or Trace(leases.leases, ends, waits, GRACE_SECONDS)
+        trace = tracing or Trace(leases.leases, ends, waits, GRACE_SECONDS, early)
         errstate = recording_errstate()
         pending = floor.count
         later = ""
@@ -402,39 +403,23 @@ class Dispatching(GuardCache):
                 raise
             finally:
                 trace.closed = True
+                ending = ending_of(trace, later)
                 if trace.given_up:
                     POLICY.set(outside)
-                if later or trace.starts_anew:
+                if ending in UNDONE:
                     floor.count = pending
                     leases.drop()
                 leases.settle()
                 leases.give_kept(raised)
                 raised = None  # it leads to this frame
-            result = leases.give(None if trace.starts_anew else result)
+            result = leases.give(None if ending in UNDONE else result)
         if missed is None:
             return result
-        kind, learned = missed.specialization, missed.learned
-        kind.put_off(later or trace.later)
-        if trace.starts_anew and not trace.later:
-            kind.gave_up(perf_counter() - began)
-        if later or trace.starts_anew:
-            return self._numpy(args, kwargs)
-        planned, seconds = False, perf_counter() - began
-        if not trace.exact or kind.bits is not Bits.SAME:  # else nobody asks
-            planned = PLANNING_SHARE * trace.steps * _planning_seconds() > seconds
-        if wanted:
-            kind.tries += 1
-        if leases.changed or not learned.holds():
+        if leases.changed:
             program = None
-        there = [] if program is None else kernels_at_hand(program.plan)
-        straight = wanted and learned.proof.straight and not kwargs
-        idle = straight and not trace.requests and _below_floor(args)
-        scalars = () if described is None else described.scalars
-        if trace.given_up:
-            kind.gave_up(perf_counter() - began, trace.exact)
-        else:
-            kind.traced(trace, scalars, program, there, trace.ours or not whole, planned, idle)
-        return result
+        ended = EndedBody(trace, later, perf_counter() - began, program, wanted, whole)
+        ended.note(ending, missed)
+        return self._numpy(args, kwargs) if ending in UNDONE else result
 
     # -- what is known ----------------------------------------------------------------------------
     def _learned(self) -> Learned:
@@ -481,24 +466,8 @@ def _is_numpys_too(missed: MissedCall) -> bool:
     return kind.bits is Bits.SAME and kind.phase not in OURS and not first_plan.wants_plans()
 
 
-def _below_floor(args: tuple[Any, ...]) -> bool:
-    """Tell whether arguments are small arrays and nothing else."""
-    small = [type(item) is np.ndarray and item.size < record_floor() for item in args]
-    return bool(args) and all(small)
-
-
 def _left_to_numpy(reach: Reachability) -> str | None:
     """Return why what a body reaches is written by NumPy alone, None where it is not."""
     if writes_into_arrays(reach):
         return "generators of NumPy's own write into its arrays"
     return "it holds a lock while it writes" if holds_locks(reach) else None
-
-
-_planning: list[float] = []
-
-
-def _planning_seconds() -> float:
-    """Return what a step costs beyond its kernel, measured once."""
-    if not _planning:
-        _planning.append(evaluate.planning_seconds())
-    return _planning[0]

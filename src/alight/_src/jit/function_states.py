@@ -13,8 +13,9 @@ from alight._src.jit.call_phases import Phase
 from alight._src.jit.call_signature import CallSignature
 from alight._src.jit.host_call import HostAdapter
 from alight._src.jit.kernel_race import PROGRAMS
+from alight._src.jit.look_costs import pays_at_once
 from alight._src.jit.purity import ABSENT, Proof, declare_pure, prove
-from alight._src.jit.specialization import Specialization, pays_at_once
+from alight._src.jit.specialization import Specialization
 from alight._src.record.pending import record_floor
 
 __all__ = ["EXACT_KINDS", "Learned", "States"]

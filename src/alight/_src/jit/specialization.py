@@ -30,12 +30,15 @@ from alight._src.jit.call_phases import (
 )
 from alight._src.jit.host_program import HostProgram
 from alight._src.jit.kernel_race import PROGRAMS, KernelRace
+from alight._src.jit.look_costs import ELEMENT_SECONDS, look_seconds, tracing_seconds
 from alight._src.jit.trace import RECORD_SECONDS, TRACE_SECONDS, Trace
 from alight._src.plan.plan import UnopenedDevices
-from alight._src.run.plans_behind import WAIT_SECONDS, is_at_once
+from alight._src.run.plans_behind import WAIT_SECONDS
 
-__all__ = ["Bits", "Specialization", "pays_at_once"]
+__all__ = ["Bits", "Specialization"]
 
+# Of what a body may take with NumPy's time, what may be lost where NumPy begins it anew.
+_EARLY = 0.5
 _LOST = 4.0  # so much slower in two runs is slower in all
 _NUMPY, _PLAN, _ = Contender
 
@@ -44,9 +47,6 @@ _NUMPY_SECONDS = 7e-7
 # NumPy's time for an op from which on it is for the elements and not for the call: then fewer
 # kernels may have a good part of it. Ten times what it takes on few.
 _ELEMENTS_SECONDS = 7e-6
-# What NumPy takes for an element of an operand at least: float64 added in memory that is kept.
-_ELEMENT_SECONDS = 5e-10
-
 # The promise gives any call 60 ms beside three times NumPy's. A sixth of it goes to find out that a
 # body is none for us, which is 100 ops that are still to be planned; the rest is for these, to be
 # planned and run.
@@ -86,27 +86,14 @@ _PUT_OFF = 3
 _changing = renewed(globals(), "_changing", threading.RLock)
 
 
-def pays_at_once(elements: int, ops: float | None) -> bool:
-    """Tell whether a single call takes NumPy longer than it takes to look at alight's way: one of
-    so many operations, each on so many elements. Of what runs many times only one is sure."""
-    sure = 1.0 if ops is None or math.isinf(ops) else ops
-    return elements * sure * _ELEMENT_SECONDS >= _look_seconds(sure)
-
-
-def _look_seconds(ops: float) -> float:
-    """Return the seconds that a look at so many operations takes: to trace and to plan them, unless
-    they are planned behind."""
-    each = TRACE_SECONDS if is_at_once(ops) else RECORD_SECONDS
-    return FOREGROUND.loading_seconds + max(FOREGROUND.trace_seconds, each * ops)
-
-
 class Specialization:
     """One kind of call of one function: its phase, how long each way took, and its programs."""
 
     __slots__ = (
-        "_earning_seconds", "_judged_seconds", "_price_seconds", "_times_put_off", "_verdict",
-        "_verdicts", "behind", "bits", "contest", "elements", "last_seconds", "phase", "programs",
-        "race", "room_seconds", "sizes", "spent_seconds", "trial_seconds", "tries", "unopened",
+        "_earning_seconds", "_judged_seconds", "_most_seconds", "_price_seconds", "_times_put_off",
+        "_verdict", "_verdicts", "behind", "bits", "contest", "elements", "last_seconds", "phase",
+        "programs", "race", "room_seconds", "sizes", "spent_seconds", "trial_seconds", "tries",
+        "unopened",
     )  # fmt: skip
 
     def __init__(self, phase: Phase = Phase.COLD, sizes: Any = None, elements: int = 0) -> None:
@@ -119,6 +106,9 @@ class Specialization:
         self.last_seconds = 0.0
         self.trial_seconds = 0.0  # after which its body was given up
         self.room_seconds = GRACE_SECONDS  # that its body may take beside NumPy's time
+        # What it may take at all where nobody knows of how many small ops it is: twice as much each
+        # time that it is given up.
+        self._most_seconds = math.inf
         # The last verdict, how often it has been the same, what all had taken by then, and what it
         # takes to look again.
         self._verdict: Phase | None = None
@@ -193,20 +183,20 @@ class Specialization:
             return True
         unknown = ops is None or math.isinf(ops)
         count = self.numpy_seconds[0] / _NUMPY_SECONDS
-        each_seconds = max(_NUMPY_SECONDS, self.elements * _ELEMENT_SECONDS)
+        each_seconds = max(_NUMPY_SECONDS, self.elements * ELEMENT_SECONDS)
         if ops is not None and not unknown:
             count = min(ops, count)
             each_seconds = self.numpy_seconds[0] / count
         # A good part of NumPy's time can be had: fewer kernels may have it.
         pays = each_seconds >= _ELEMENTS_SECONDS
-        if pays and self.spent_seconds >= SHARE * FOREGROUND.loading_seconds:
+        if pays and self.numpy_seconds[0] >= SHARE * FOREGROUND.loading_seconds:
             # Behind, and soon: what the first calls of a process wait for, later ones do not.
             first_plan.come()
         if len(self.numpy_seconds) < PLAN_RULES.least_laps:
             return True
         if unknown and each_seconds < TRACE_SECONDS and TRACE_SECONDS * count > GRACE_SECONDS:
             return self._earns(each_seconds, pays)
-        price = _look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS) if unknown else count)
+        price = look_seconds(min(count, GRACE_SECONDS / TRACE_SECONDS) if unknown else count)
         if FOREGROUND.allows(price, self.spent_seconds):
             return False
         # To wait on would cost as much as to look, where that promises to pay.
@@ -221,14 +211,16 @@ class Specialization:
         """Tell whether calls of nobody knows how many ops, each of which NumPy does in less time
         than it takes to trace it, have to go on until they have earned a look at them.
 
-        What a body may take until it is given up will be lost, or what it takes to record as many
-        ops as NumPy has time for, if that is less. They earn that themselves, however long the
+        What a body may take until it is given up will be lost: what it takes to record as many ops
+        as NumPy has time for, if that is little of it. They earn that themselves, however long the
         process has run, unless it is young and most of NumPy's time goes to elements.
         """
-        numpy_seconds = self.numpy_seconds[0]
-        recording_seconds = numpy_seconds / each_seconds * RECORD_SECONDS
-        most_seconds = self._room_seconds(None) + numpy_seconds
-        lost_seconds = min(most_seconds, max(GRACE_SECONDS, recording_seconds))
+        if math.isinf(self._most_seconds):
+            numpy_seconds = self.numpy_seconds[0]
+            recording_seconds = numpy_seconds / each_seconds * RECORD_SECONDS
+            little = recording_seconds <= _EARLY * numpy_seconds
+            self._most_seconds = max(GRACE_SECONDS, recording_seconds if little else 0.0)
+        lost_seconds = self._most_seconds + FOREGROUND.loading_seconds
         own_seconds = lost_seconds / SHARE
         if pays and FOREGROUND.has_grace(lost_seconds):
             own_seconds = lost_seconds
@@ -237,9 +229,9 @@ class Specialization:
 
     def _room_seconds(self, ops: float | None) -> float:
         """Return what a run of the body on Arrays may take beside NumPy's time."""
-        room = GRACE_SECONDS + FOREGROUND.loading_seconds
+        room = GRACE_SECONDS
         if ops is not None and math.isfinite(ops):  # it ends, and was paid for
-            room += _look_seconds(ops)
+            room += tracing_seconds(ops)
         return room
 
     # -- verdicts ---------------------------------------------------------------------------------
@@ -309,7 +301,20 @@ class Specialization:
         is the way which calls take."""
         if self.phase in OURS:
             return math.inf
-        return self.room_seconds + (self.numpy_seconds[0] if self.numpy_seconds else 0.0)
+        beside_seconds, room_seconds = self._beside_numpy(), self.room_seconds
+        if math.isinf(self._most_seconds):
+            return beside_seconds
+        most_seconds = self._most_seconds + FOREGROUND.loading_seconds
+        return min(most_seconds, max(room_seconds, _EARLY * beside_seconds))
+
+    def may_lose(self) -> float:
+        """Return the seconds within which a body that is given up had better be begun anew: what is
+        pending then would take the rest of NumPy's time to be planned."""
+        return max(self.room_seconds, _EARLY * max(self.may_take(), self._beside_numpy()))
+
+    def _beside_numpy(self) -> float:
+        room_seconds = self.room_seconds + FOREGROUND.loading_seconds
+        return room_seconds + (self.numpy_seconds[0] if self.numpy_seconds else 0.0)
 
     @property
     def patience(self) -> float:
@@ -326,6 +331,7 @@ class Specialization:
         """Note that the body was given up after so long; ``exact``: by then all had NumPy's
         bits."""
         self.trial_seconds = seconds
+        self._most_seconds *= 2
         if not exact:
             self.bits = Bits.OTHER
         self.came(Event.GIVEN_UP if self.numpy_seconds else Event.GIVEN_UP_FIRST)

@@ -38,9 +38,6 @@ _LEAST_REQUESTS = 8
 # Of a body's work so far, what planning took from which on it gains nothing: had the rest taken no
 # time at all, it would be twice as quick at most.
 _ASKING = 0.5
-# Of the time that a body may take, what may be lost where NumPy begins anew: what is pending then
-# would take the rest to be planned.
-_EARLY = 0.5
 
 
 class StartsAnew(BaseException):
@@ -51,13 +48,14 @@ class StartsAnew(BaseException):
 class Trace:
     """What was asked for while a body ran. A body that goes on past ``ends``, by the clock of
     `perf_counter`, is given up: what is left of it is NumPy's, op by op. One that may begin
-    ``anew``, as nothing of it is done before it ends, does so in NumPy where that is early; where
-    it does little but ask, as soon as it had its ``room_seconds``; and where a plan that it asks
-    for takes longer than its ``patience``, which it has if it may."""
+    ``anew``, as nothing of it is done before it ends, does so in NumPy within ``early_seconds``;
+    where it does little but ask, as soon as it had its ``room_seconds``; and where a plan that it
+    asks for takes longer than its ``patience``, which it has if it may."""
 
     __slots__ = (
         "_began",
         "_began_working",
+        "_early_seconds",
         "_leases",
         "_patience",
         "_room_seconds",
@@ -83,11 +81,13 @@ class Trace:
         ends: float = math.inf,
         patience: float = math.inf,
         room_seconds: float = math.inf,
+        early_seconds: float = math.inf,
     ) -> None:
         self._leases = leases
         self._patience = patience
         self._began, self._began_working = perf_counter(), thread_time()
         self._room_seconds = room_seconds
+        self._early_seconds = early_seconds
         self.ends = ends
         self.anew = patience < math.inf  # what is given up is NumPy's from its beginning
         self.later = ""  # the job that makes a plan which the body did not wait for
@@ -120,14 +120,13 @@ class Trace:
             return
         now = perf_counter()
         planning_seconds = floor.count * TRACE_SECONDS
-        early_seconds = _EARLY * (self.ends - self._began)
         late = now + planning_seconds > self.ends
         asks = self.anew and self._only_asks()
         if self.anew and floor.count >= floor.limit:  # it is about to be planned here
-            late = late or planning_seconds > early_seconds
+            late = late or planning_seconds > self._early_seconds
         if late or (asks and now - self._began > self._room_seconds):
             self.given_up = self.touched = True
-            early = now - self._began <= early_seconds
+            early = now - self._began <= self._early_seconds
             self.anew = self.anew and (asks or early) and not self._opened()
             if self.anew:
                 raise StartsAnew
