@@ -11,9 +11,10 @@
 /* ``SITES``: 400 kB. ``MOST_OPS``: of a request; what is longer is judged by its first. ``FIRST``: runs of a site before it
    counts as one that comes again: the first finds cold caches, the second may. */
 enum { SITES = 4096, FIRST = 3, MOST_OPS = 256 };
-/* Requests before kernels run, in which NumPy stands in for them: the first makes the plan, the second asks for its kernels,
-   and not most of the others may promise a loss. And requests with kernels: a site wins with most of them. Where other work makes one in four look as
-   what it is not, one site in twenty is taken for what it is not (binomial). */
+/* Requests before kernels run, in which NumPy stands in for them: the first makes the plan, the second asks for its
+   kernels, and not most of the others may promise a loss. And requests with kernels: a site wins with most of them.
+   Where other work makes one in four look as what it is not, one site in twenty is taken for what it is not
+   (binomial). */
 enum { MADE_READY = 2, REHEARSED = 6, JUDGED = 12 };
 /* What NumPy has to take at a function's sites: as long as its plan and kernels take at most (first_plan: 0.03 to 0.1 s). */
 static const double PRICE_SECONDS = 0.1;
