@@ -16,8 +16,9 @@ enum { SITES = 4096, FIRST = 3, MOST_OPS = 256 };
    Where other work makes one in four look as what it is not, one site in twenty is taken for what it is not
    (binomial). */
 enum { MADE_READY = 2, REHEARSED = 6, JUDGED = 12 };
-/* What NumPy has to take at a function's sites: as long as its plan and kernels take at most (first_plan: 0.03 to 0.1 s). */
-static const double PRICE_SECONDS = 0.1;
+/* What NumPy has to take at a function's sites before they are tried: ten times what their plan and kernels take at most
+   (first_plan: 0.03 to 0.1 s). After a tenth of it, programs of 40 calls of 5 ms spent half a second on a trial. */
+static const double PRICE_SECONDS = 1.0;
 /* Of what NumPy took at a function's sites, what a trial may lose (the design's share for all that is measured in the
    foreground); then they are NumPy's until that has doubled. */
 static const double LOSS_SHARE = 0.05;
@@ -370,8 +371,9 @@ PyObject *floor_took(Floor *self, PyObject *const *args, Py_ssize_t nargs)
         if (site->state != OPEN) {
             continue;
         }
-        if (taken > numpy_seconds) {
-            site->loss += fmin(taken - numpy_seconds, numpy_seconds); /* more is of a first time */
+        if (taken > numpy_seconds) { /* more than twice as much is of a first time */
+            bool first = site->cold + site->won + site->lost < MADE_READY;
+            site->loss += first ? fmin(taken - numpy_seconds, numpy_seconds) : taken - numpy_seconds;
         }
         if (cold || (!kernels && site->ratio == INFINITY)) {
             rehearse(site, kernels && taken - steps + least < numpy_seconds);
