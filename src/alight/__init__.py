@@ -16,6 +16,9 @@ from typing import Any as _Any
 from alight._src.base.at_exit import interrupted as _interrupted  # noqa: F401
 
 # isort: split
+# Here, not five imports deep: where a piece of Python's stack ends a call takes two system calls.
+import numpy as _numpy
+
 from alight import _core  # noqa: F401  (NumPy's names as they are now; what records comes later)
 
 if _TYPE_CHECKING:
@@ -99,3 +102,4 @@ if _environ.get("ALIGHT_REPORT"):
 
 # The import system binds it; to users of the namespace it is no name of NumPy's.
 globals().pop("_src", None)
+del _numpy

@@ -265,7 +265,8 @@ def _serve_folder(folder: str) -> None:
         )
 
     sys.path_hooks.insert(0, finder)
-    for path in [p for p in sys.path_importer_cache if os.path.realpath(p).startswith(root[:-1])]:
+    known = [path for path in sys.path_importer_cache if not _within(path, installed)]
+    for path in [path for path in known if os.path.realpath(path).startswith(root[:-1])]:
         del sys.path_importer_cache[path]
 
 
