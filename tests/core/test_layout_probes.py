@@ -84,6 +84,19 @@ def test_memory_grows_and_stays_readable() -> None:
         many[0] = 1
 
 
+def test_little_more_is_taken_of_the_addresses_than_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    taken = probing._mapped
+    monkeypatch.setattr(probing, "_ground", probing._ground[:1])
+    monkeypatch.setattr(probing, "_mapped", lambda n: (asked.append(n), taken(n))[1])
+    for nbytes in range(100_000, 20_000_000, 9_973):
+        probing.memory(nbytes)
+        assert asked[-1] <= nbytes * 9 // 8 + 1, nbytes
+    assert len(asked) < 8 * 8 + 2  # few, however many sizes there are
+
+
 def _small(ndim: int, turned: bool) -> np.ndarray[Any, Any]:
     shape = (BIG,) if ndim == 1 else (1500, BIG // 1500)
     made = np.arange(BIG, dtype="f8").reshape(shape)

@@ -106,3 +106,34 @@ while True:
 print(kept_bytes() <= 48 << 20)
 """)
     assert said == "True\n"
+
+
+def test_threads_reserve_no_heaps_where_addresses_are_limited() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", ADDRESSES], capture_output=True, text=True, check=True
+    )
+    assert int(ran.stdout) < 64 << 20, ran.stdout
+
+
+ADDRESSES = """
+import resource, threading
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30,) * 2)
+import numpy as np
+import alight
+
+def used():
+    return int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+
+threading.stack_size(256 << 10)
+before, done = used(), threading.Barrier(4)
+def work():
+    made = [np.ones(2000) for _ in range(8)]
+    done.wait()
+    done.wait()
+threads = [threading.Thread(target=work) for _ in range(3)]
+for one in threads:
+    one.start()
+done.wait()
+print(used() - before)
+done.wait()
+"""

@@ -129,6 +129,10 @@ def kept_bytes() -> int:
 def living_bytes() -> tuple[int, int]:
     """Return the bytes that results have, and the most that they had since this was asked last."""
 
+def memory_limits() -> tuple[int, int]:
+    """Return the bytes that the limits of this process and of its control groups leave, and the
+    least of these limits; more than any memory has where there is none."""
+
 def copy_where(target: Any, source: Any, casting: str, mask: Any) -> None:
     """Put elements into a target where a mask is true, as ``np.copyto`` does."""
 

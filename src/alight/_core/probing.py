@@ -34,8 +34,9 @@ def memory(nbytes: int) -> np.ndarray[Any, Any]:
     global _ground
     if _ground.nbytes < nbytes:
         try:
-            # In powers of two: however many layouts there are, few grounds are made.
-            _ground = _mapped(1 << (nbytes - 1).bit_length())
+            # In eighths of a power of two: however many layouts there are, few grounds are made.
+            step = 1 << max(0, nbytes.bit_length() - 4)
+            _ground = _mapped(-(-nbytes // step) * step)
         except failures(OSError, OverflowError, ValueError):
             return np.lib.stride_tricks.as_strided(_ground[:1], (nbytes,), (1,), writeable=False)
     return _ground[:nbytes]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+from alight._core import memory_limits
 from alight._src.base.failures import failures
 from alight._src.base.originals import ENVIRONMENT, np
 from alight._src.config.loading import config
@@ -23,11 +24,6 @@ CATEGORY = {
     "underflow": "under",
     "invalid value": "invalid",
 }
-
-_CONTROL_GROUPS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
 
 
 @cache
@@ -248,15 +244,8 @@ def blas() -> dict[str, Any]:
 def host_memory() -> tuple[int, int]:
     """Return free and total bytes of memory, as far as this process may use it."""
     free, total = _physical_memory()
-    for limit_file, usage_file in _CONTROL_GROUPS:
-        try:
-            limit = int(_text(limit_file))  # "max" where there is no limit
-            usage = int(_text(usage_file))
-        except failures(OSError, ValueError):
-            continue
-        if limit < total:
-            free, total = min(free, max(limit - usage, 0)), limit
-    return free, total
+    left, most = memory_limits()
+    return min(free, left), min(total, most)
 
 
 def _physical_memory() -> tuple[int, int]:

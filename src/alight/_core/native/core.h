@@ -232,11 +232,16 @@ PyObject *keep_only(PyObject *module, PyObject *beyond);
 PyObject *kept_bytes(PyObject *module, PyObject *unused);
 PyObject *give_back_heap(PyObject *module, PyObject *unused);
 PyObject *living_bytes(PyObject *module, PyObject *unused);
+PyObject *memory_limits(PyObject *module, PyObject *unused);
 bool buffers_ready(void);
 /* Return an uninitialised ndarray that owns its memory, or NULL with an error. Takes over the descr. */
 PyObject *fresh_ndarray(PyArray_Descr *descr, int ndim, const npy_intp *shape, const npy_intp *strides, int fortran);
 
-/* free_memory.c: what the limits of this process leave, and what the machine has free and the control group leaves */
+/* free_memory.c: what limits leave, and the least of them; SIZE_MAX: there is none */
+typedef struct {
+    size_t left, most;
+} Memory;
+/* what the limits of this process leave, and what the machine has free and the control groups leave */
 size_t left_by_limits(void);
 size_t left_of_memory(void);
 /* free_memory.c: give the system the pages of the C library's heap that hold nothing */

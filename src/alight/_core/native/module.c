@@ -43,6 +43,8 @@ static PyMethodDef functions[] = {
     {"kept_bytes", kept_bytes, METH_NOARGS, "Return how many bytes are kept for later results."},
     {"living_bytes", living_bytes, METH_NOARGS,
      "Return the bytes that results have, and the most that they had since this was asked last."},
+    {"memory_limits", memory_limits, METH_NOARGS,
+     "Return the bytes that the limits of this process and of its control groups leave, and the least of them."},
     {"recording_errstate", recording_errstate, METH_NOARGS,
      "Return the floating-point error state to record an op under; None where NumPy must act at the call."},
     {"copy_where", (PyCFunction)(void (*)(void))copy_where, METH_FASTCALL,

@@ -20,8 +20,8 @@ most_bytes = 0
 # memory for results that is kept for later (SLACK, kept_blocks.c).
 MORE_BYTES = 16 << 20
 # Between two looks, as elements of float64 that are recorded. A look takes 3 us and 0.4 for each op
-# that waits, of 6 ms and more in which so many are written (10 GB/s).
-LOOK_ELEMENTS = (64 << 20) // 8
+# that waits, of 3 ms and more in which so many are written (10 GB/s).
+LOOK_ELEMENTS = (32 << 20) // 8
 
 
 def enough() -> None:
