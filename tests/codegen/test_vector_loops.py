@@ -281,6 +281,20 @@ def test_only_long_or_whole_rows_go_past_the_caches(monkeypatch: pytest.MonkeyPa
     assert nest(down).stream
 
 
+def test_ends_of_short_rows_do_not_go_by_fours() -> None:
+    wide = np.arange(6 * 300.0).reshape(6, 300)
+    expected = {8: 8, 16: 16, 32: 32, 48: 16, 58: 0, 98: 16, 128: 0, 200: 32, 255: 0, 256: 0}
+    for count, most in expected.items():
+        x = wide[:, 1 : count + 1]
+        group = sums([x, x])
+        assert nest(group).most == most, count
+        whole = Schedule(interleave=4)  # as it was asked for, whatever the rows
+        for schedule in (Schedule(), whole):
+            assert np.array_equal(run(group, [x, x], schedule)[0], x + x)
+    assert nest(sums([wide, wide])).most == 0  # one run
+    assert nest(sums([wide[:, :8], wide[0, :8]])).most == 8
+
+
 # --- the same bits at any width
 def test_every_width_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     own, cpu, features = target.ready()
