@@ -16,23 +16,22 @@ SHORT_ROW = 36
 
 # Of longer rows the ends are a seventh at most.
 _ENDS_TELL = 256
+# Elements of the vectors that go together, of simple ops on the narrowest of common floats.
+_FOURS = 64
 
 
-def most_in_row(length: int) -> int:
-    """Return how many elements of a row may go together, so that what its last vectors leave empty
-    adds a seventh at most to what they go through one by one; 0: as many as the group wants.
+def one_by_one(graph: Graph, length: int) -> bool:
+    """Tell whether the vectors of rows so long go one by one: those at the ends would leave empty
+    more than a seventh of what they go through, and no function or long chain waits for itself.
 
-    Heat in three dimensions took in fours, twos and ones of vectors 1440, 804 and 520 us for rows
-    of 8 float64 in cubes of 10**6, 890, 757 and 780 of 48, 984, 853 and 815 of 98, 611, 582 and 607
-    of 128 (float32: 1500, 791 and 520; 449, 404 and 344; 471, 403 and 360; 329, 358 and 387).
+    Heat in three dimensions took in fours and in ones of vectors 1440 and 520 us for rows of 8
+    float64 in cubes of 10**6, 750 and 550 of 16, 890 and 780 of 48, 984 and 815 of 98, 611 and 607
+    of 128 (float32: 1500 and 520, 750 and 231, 449 and 344, 471 and 360, 329 and 387).
     """
-    if length >= _ENDS_TELL:
-        return 0
-    one = -(-length // 8) * 8
-    for step in (64, 32, 16):
-        if 7 * (-(-length // step) * step) <= 8 * one:
-            return step if step < 64 else 0
-    return 8
+    if length >= _ENDS_TELL or len(graph.nodes) >= 2 * _LONG:
+        return False
+    least, whole = (-(-length // step) * step for step in (8, _FOURS))
+    return 7 * whole > 8 * least and not any([node.op.special for node in graph.nodes])
 
 
 # Of vectors, on the machines that have the widest ones (AVX-512); others have half of them.

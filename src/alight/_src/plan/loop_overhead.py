@@ -12,7 +12,7 @@ from alight._src.ir.graph import Graph, steps_of
 from alight._src.ir.group import Group
 from alight._src.ir.op import width_in_bits
 from alight._src.ir.table_reduction import LANES
-from alight._src.ir.vectors import REGISTERS, SHORT_ROW, most_in_row, vectors_together
+from alight._src.ir.vectors import REGISTERS, SHORT_ROW, one_by_one, vectors_together
 from alight._src.plan.access_pattern import LINE_BYTES, Runs, runs_of
 from alight._src.plan.curve import Measured
 from alight._src.plan.loop_starts import MOMENTS, ROUNDED, begun_seconds, is_whole
@@ -91,14 +91,11 @@ def step_of(graph: Graph, item: Pass, away: bool = False) -> int:
     lanes = LINE_BYTES * 8 // width_in_bits(item.dtype)
     # those of simple ops hide behind what else a short row takes
     made = not away and any(node.op.special for node in item.nodes)
-    if item.kind != "elementwise" and not made:
-        return lanes
-    step = lanes * vectors_together(graph, REGISTERS)
+    together = item.kind == "elementwise" or made
     rows = item.kind == "elementwise" and item.runs.starts > 1 and not away
-    most = most_in_row(item.runs.length) if rows else 0
-    while most and step > max(most, lanes):
-        step //= 2
-    return step
+    if not together or (rows and one_by_one(graph, item.runs.length)):
+        return lanes
+    return lanes * vectors_together(graph, REGISTERS)
 
 
 def padding(item: Pass, step: int) -> float:

@@ -15,7 +15,7 @@ from alight._src.codegen.common.caches import last_level_bytes
 from alight._src.ir.graph import GroupKind, steps_of
 from alight._src.ir.row_column import Role
 from alight._src.ir.table_reduction import LANES
-from alight._src.ir.vectors import SHORT_ROW, most_in_row
+from alight._src.ir.vectors import SHORT_ROW, one_by_one
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -53,8 +53,8 @@ class Nest:
     the vector axis: c(ontiguous), b(roadcast), r(eversed), every 2nd, 3rd or 4th, or s(trided) in
     any other way. Where the two innermost axes go in tiles, ``tiles`` says so: p(ut) an operand in
     order in a buffer first, or (-) take it where it is. With ``flat`` the rows of a tile are one
-    run. With ``stream`` results go past the caches, which they would leave before they are read. Of
-    more than ``most`` elements (0: any number) there go no several vectors together.
+    run. With ``stream`` results go past the caches, which they would leave before they are read.
+    With ``single`` vectors go one by one.
 
     The last axes may be ``unrolled``: their sizes are part of the code, in which every index has
     instructions of its own; ``along`` says for each operand along which of them it moves. All
@@ -75,7 +75,7 @@ class Nest:
     tiles: str = ""
     flat: bool = False
     stream: bool = False
-    most: int = 0
+    single: bool = False
     unrolled: tuple[int, ...] = ()
     along: tuple[tuple[bool, ...], ...] = ()
     slots: tuple[int, ...] = ()
@@ -197,7 +197,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         tiles,
         flat,
         group.kind is GroupKind.LOOP and _streams(kept, layouts, first_output),
-        most_in_row(kept[-1].size) if rows and not tiles else 0,
+        rows and not tiles and one_by_one(graph, kept[-1].size),
     )
 
 
@@ -298,7 +298,7 @@ def _rolled_nest(rolled: Rolled, shape: tuple[int, ...], inputs: int) -> Nest:
             inputs,
             whole=not around or bool(tiles),
         ),
-        most=_TURNED_TOGETHER if tiles else most_in_row(kept[-1].size) if kept[1:] else 0,
+        single=len(kept) > 1 and (bool(tiles) or one_by_one(graph, kept[-1].size)),
         slots=(*rolled.sources, *(inputs + i for i in range(len(graph.outputs)))),
         turns=tuple((i, place[axis], by) for i, axis, by in rolled.turns if axis in place),
     )
@@ -307,11 +307,10 @@ def _rolled_nest(rolled: Rolled, shape: tuple[int, ...], inputs: int) -> Nest:
 # Rows shorter than this that are rolled run together. On one thread of a machine with AVX-512,
 # 800,000 elements that three rolls read took 686, 450, 397 and 312 us row by row for rows of 64,
 # 128, 200 and 300 float64, 342 to 409 together (float32: 718, 470, 284, 208 and 197 to 217); with
-# an exponential 868, 639, 605 and 566, together 727 to 766.
+# an exponential 868, 639, 605 and 566, together 727 to 766. Their vectors go one by one: several
+# lack registers for their places. Heat in 10,000 x 10 x 10 took 1208 us in fours and 809 in ones
+# of float64, 1080 and 510 of float32.
 _TURNED_ROW = 128
-# Elements of such a run that go together: more in flight lack registers for their places. Heat in
-# 10,000 x 10 x 10 took 1208 us in 32s and 801 in 16s of float64, 1080 in 64s and 510 of float32.
-_TURNED_TOGETHER = 16
 
 
 def _turned_tiles(kept: list[_Axis], layouts: tuple[Layout, ...], around: list[int]) -> str:

@@ -47,7 +47,7 @@ class Strips:
         self.code = Code(module)
         self.frame = Frame(self.code, group, shape)
         self.vector_bits = vector_bits
-        self.width = width_of_group(group.graph, schedule, vector_bits, most=shape.most)
+        self.width = width_of_group(group.graph, schedule, vector_bits, int(shape.single))
         layouts = group.graph.operand_layouts
         self.dtypes = [layout.dtype.name for layout in layouts]
         self.sizes = [layout.itemsize for layout in layouts]
@@ -225,20 +225,18 @@ def least(code: Code, a: str, b: str) -> str:
     return code.emit(f"select i1 {less}, i64 {a}, i64 {b}")
 
 
-def width_of_group(
-    graph: Graph, schedule: Schedule, vector_bits: int, together: int = 0, most: int = 0
-) -> Width:
+def width_of_group(graph: Graph, schedule: Schedule, vector_bits: int, together: int = 0) -> Width:
     """Return how many elements of a group go together, by its widest dtype; ``together`` vectors
-    of them, if the schedule leaves it open (0: by the length of the group), but several ones of
-    ``most`` elements at most (0: of any number)."""
+    of them, if the schedule leaves it open (0: by the length of the group)."""
     # a single element that all share fills no register for each vector: 64 bits of a counter and
     # a key made 11 steps of a Monte Carlo in float32 half as wide, which took 17.9 ms for 9.3
     inputs = [layout for layout in graph.inputs if layout.size != 1]
     layouts = [*inputs, *(node.layout for node in graph.nodes)] or graph.inputs
     widest = max(width_of(part_of(layout.dtype.name)) for layout in layouts)
     masked = vector_bits == 512
-    together = together or vectors_together(graph, REGISTERS if masked else REGISTERS // 2)
-    lanes = vector_bits // widest
-    while most and together > 1 and lanes * together > most:
-        together //= 2
-    return Width(lanes * (schedule.interleave or together), masked)
+    together = (
+        schedule.interleave
+        or together
+        or vectors_together(graph, REGISTERS if masked else REGISTERS // 2)
+    )
+    return Width(vector_bits // widest * together, masked)
