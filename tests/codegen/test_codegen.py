@@ -143,7 +143,9 @@ def test_a_key_depends_on_structure_and_schedule_alone() -> None:
         return kernel_key(arithmetic([np.ones(s, dtype) for s in shapes]), schedule)
 
     assert key((100,), (100,)) == key((7, 5), (7, 5)) == key((3, 4, 5), (3, 4, 5))
-    assert key((7, 5), (5,)) == key((70, 50), (50,))
+    assert key((7, 5), (5,)) == key((70, 40), (40,)) == key((9, 90), (90,))
+    assert key((7, 500), (500,)) == key((70, 300), (300,)) == key((9, 60), (60,))
+    assert key((7, 5), (5,)) != key((7, 500), (500,))  # short rows go by single vectors
     others = [
         key((7, 5), (5,)),
         key((100,), (100,)),

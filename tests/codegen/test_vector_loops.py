@@ -281,6 +281,21 @@ def test_only_long_or_whole_rows_go_past_the_caches(monkeypatch: pytest.MonkeyPa
     assert nest(down).stream
 
 
+def test_ends_of_short_rows_do_not_go_by_fours() -> None:
+    wide = np.arange(6 * 300.0).reshape(6, 300)
+    for count in (8, 16, 32, 48, 58, 98, 128, 200, 255, 256):
+        x = wide[:, 1 : count + 1]
+        group = sums([x, x])
+        assert nest(group).single == (count in (8, 16, 32, 48, 98, 200)), count
+        whole = Schedule(interleave=4)  # as it was asked for, whatever the rows
+        for schedule in (Schedule(), whole):
+            assert np.array_equal(run(group, [x, x], schedule)[0], x + x)
+        assert not nest(loop_group([x], [(OPS["exp"], (0,), (), x.dtype)])).single
+    assert not nest(sums([wide, wide])).single  # one run
+    assert not nest(sums([wide[:, :8]] * 40)).single
+    assert nest(sums([wide[:, :8], wide[0, :8]])).single
+
+
 # --- the same bits at any width
 def test_every_width_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     own, cpu, features = target.ready()

@@ -13,7 +13,7 @@ from alight._core import Layout, make_layout
 from alight._src.ir.graph import Graph, GroupKind, Node
 from alight._src.ir.group import Group
 from alight._src.ir.op_table import OPS
-from alight._src.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
+from alight._src.ir.vectors import REGISTERS, SHORT_ROW, one_by_one, vectors_together
 from alight._src.measure import probe_bench, probes, timing
 from alight._src.measure.fit import fit
 from alight._src.measure.samples import Samples
@@ -313,9 +313,12 @@ def test_what_a_body_takes_more_before_a_reduction_goes_by_the_width_of_its_numb
 
 def test_generated_rows_take_whole_steps_unless_short_ones_run_together() -> None:
     work = {"negative/float64": 1e-10, "exp/float64": 1e-9}
-    group = rows("negative", 30, 7)
-    step = 8 * vectors_together(group.graph, REGISTERS)
-    assert terms(group, work, "generated")["compute"] == pytest.approx(30 * step * 1e-10)
+    step = 8 * vectors_together(rows("negative", 30, 7).graph, REGISTERS)
+    assert step == 32
+    for length, whole in ((7, 8), (33, 40), (60, 64), (97, 104), (250, 256), (300, 320)):
+        group = rows("negative", 30, length)
+        seconds = pytest.approx(30 * whole * 1e-10)
+        assert terms(group, work, "generated")["compute"] == seconds, length
     assert SHORT_ROW > 7
     together = rows("exp", 30, 7)
     assert terms(together, work, "generated")["compute"] == pytest.approx(30 * 7 * 1e-9)
@@ -430,17 +433,17 @@ def apart(dtype: str, length: int, step: int, count: int = 30) -> Group:
 def test_what_vectors_leave_over_is_gathered_as_if_they_were_full() -> None:
     work = {"start@near/float64": 1e-10}
     step = 8 * vectors_together(apart("float64", 2, -1).graph, REGISTERS)
-    for length in (2, step - 1, step + 1):
+    for length, last in ((2, 8), (2 * step - 1, step), (step + 1, 8), (8 * step + 1, step)):
         loops = terms(apart("float64", length, -1), work, "generated")["loops"]
-        assert loops == pytest.approx(30 * step * 1e-10)
+        assert loops == pytest.approx(30 * last * 1e-10), length
     assert terms(apart("float64", step, -1), work, "generated")["loops"] == 0
 
 
 def test_generated_code_gathers_complex_numbers_and_what_is_far() -> None:
     work = {"start@near/float64": 1e-6, "near/float64": 1e-6, "far/float64": 1e-9}
     group = apart("complex128", 3, -1)
-    step = 4 * vectors_together(group.graph, REGISTERS)
-    assert terms(group, work, "generated")["loops"] == pytest.approx(30 * step * 1e-9)
+    assert one_by_one(group.graph, 3)
+    assert terms(group, work, "generated")["loops"] == pytest.approx(30 * 4 * 1e-9)
 
 
 def test_short_rows_that_run_together_are_copied_first() -> None:

@@ -12,7 +12,7 @@ from alight._src.ir.graph import Graph, steps_of
 from alight._src.ir.group import Group
 from alight._src.ir.op import width_in_bits
 from alight._src.ir.table_reduction import LANES
-from alight._src.ir.vectors import REGISTERS, SHORT_ROW, vectors_together
+from alight._src.ir.vectors import REGISTERS, SHORT_ROW, one_by_one, vectors_together
 from alight._src.plan.access_pattern import LINE_BYTES, Runs, runs_of
 from alight._src.plan.curve import Measured
 from alight._src.plan.loop_starts import MOMENTS, ROUNDED, begun_seconds, is_whole
@@ -92,7 +92,10 @@ def step_of(graph: Graph, item: Pass, away: bool = False) -> int:
     # those of simple ops hide behind what else a short row takes
     made = not away and any(node.op.special for node in item.nodes)
     together = item.kind == "elementwise" or made
-    return lanes * vectors_together(graph, REGISTERS) if together else lanes
+    rows = item.kind == "elementwise" and item.runs.starts > 1 and not away
+    if not together or (rows and one_by_one(graph, item.runs.length)):
+        return lanes
+    return lanes * vectors_together(graph, REGISTERS)
 
 
 def padding(item: Pass, step: int) -> float:

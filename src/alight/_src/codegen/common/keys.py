@@ -40,7 +40,7 @@ def structure(group: Group, shape: Nest, schedule: Schedule) -> str:
             ";".join(nodes),
             repr(graph.outputs),
             f"{shape.kept}+{len(shape.dims) - shape.kept}{shape.classes}{shape.columns:d}",
-            f"{shape.tiles}{shape.flat:d}{shape.stream:d}",
+            f"{shape.tiles}{shape.flat:d}{shape.stream:d}{'s' if shape.single else ''}",
             f"{shape.unrolled}{shape.along}" if shape.unrolled else "",
             f"{shape.slots}{shape.turns}{shape.places}" if shape.slots else "",
             _as_text(schedule),

@@ -15,7 +15,7 @@ from alight._src.codegen.common.caches import last_level_bytes
 from alight._src.ir.graph import GroupKind, steps_of
 from alight._src.ir.row_column import Role
 from alight._src.ir.table_reduction import LANES
-from alight._src.ir.vectors import SHORT_ROW
+from alight._src.ir.vectors import SHORT_ROW, one_by_one
 
 if TYPE_CHECKING:
     from alight._core import Layout
@@ -54,6 +54,7 @@ class Nest:
     any other way. Where the two innermost axes go in tiles, ``tiles`` says so: p(ut) an operand in
     order in a buffer first, or (-) take it where it is. With ``flat`` the rows of a tile are one
     run. With ``stream`` results go past the caches, which they would leave before they are read.
+    With ``single`` vectors go one by one.
 
     The last axes may be ``unrolled``: their sizes are part of the code, in which every index has
     instructions of its own; ``along`` says for each operand along which of them it moves. All
@@ -74,6 +75,7 @@ class Nest:
     tiles: str = ""
     flat: bool = False
     stream: bool = False
+    single: bool = False
     unrolled: tuple[int, ...] = ()
     along: tuple[tuple[bool, ...], ...] = ()
     slots: tuple[int, ...] = ()
@@ -180,7 +182,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         # who asks for unrolled axes is the host, where so many columns side by side are a vector
         kept = _longest_last(kept, inputs)
     tiles, flat = "", False
-    if group.kind is GroupKind.LOOP and len(kept) > 1:
+    if rows := group.kind is GroupKind.LOOP and len(kept) > 1:
         kept, tiles, flat = _tiled(group, kept, layouts)
     vector = kept[-1] if columns or not reduction else reduction[-1]
     return Nest(
@@ -195,6 +197,7 @@ def nest(group: Group, unroll: bool = False) -> Nest:
         tiles,
         flat,
         group.kind is GroupKind.LOOP and _streams(kept, layouts, first_output),
+        rows and not tiles and one_by_one(graph, kept[-1].size),
     )
 
 
@@ -295,6 +298,7 @@ def _rolled_nest(rolled: Rolled, shape: tuple[int, ...], inputs: int) -> Nest:
             inputs,
             whole=not around or bool(tiles),
         ),
+        single=len(kept) > 1 and (bool(tiles) or one_by_one(graph, kept[-1].size)),
         slots=(*rolled.sources, *(inputs + i for i in range(len(graph.outputs)))),
         turns=tuple((i, place[axis], by) for i, axis, by in rolled.turns if axis in place),
     )
@@ -303,7 +307,9 @@ def _rolled_nest(rolled: Rolled, shape: tuple[int, ...], inputs: int) -> Nest:
 # Rows shorter than this that are rolled run together. On one thread of a machine with AVX-512,
 # 800,000 elements that three rolls read took 686, 450, 397 and 312 us row by row for rows of 64,
 # 128, 200 and 300 float64, 342 to 409 together (float32: 718, 470, 284, 208 and 197 to 217); with
-# an exponential 868, 639, 605 and 566, together 727 to 766.
+# an exponential 868, 639, 605 and 566, together 727 to 766. Their vectors go one by one: several
+# lack registers for their places. Heat in 10,000 x 10 x 10 took 1208 us in fours and 809 in ones
+# of float64, 1080 and 510 of float32.
 _TURNED_ROW = 128
 
 
@@ -340,11 +346,7 @@ _TURN_BYTES = 256
 
 
 def _streams(
-    axes: list[_Axis],
-    layouts: tuple[Layout, ...],
-    inputs: int,
-    run: int = -1,
-    whole: bool = True,
+    axes: list[_Axis], layouts: tuple[Layout, ...], inputs: int, run: int = -1, whole: bool = True
 ) -> bool:
     """Tell whether the arrays do not fit into the caches together, and results are written in long
     runs or whole vectors along the axis ``run``, which are not ``whole`` if something is rolled

@@ -47,7 +47,7 @@ class Strips:
         self.code = Code(module)
         self.frame = Frame(self.code, group, shape)
         self.vector_bits = vector_bits
-        self.width = width_of_group(group.graph, schedule, vector_bits)
+        self.width = width_of_group(group.graph, schedule, vector_bits, int(shape.single))
         layouts = group.graph.operand_layouts
         self.dtypes = [layout.dtype.name for layout in layouts]
         self.sizes = [layout.itemsize for layout in layouts]
