@@ -519,7 +519,7 @@ class Gate:
         roles: tuple[tuple[Any, ...], ...] = ...,
         picked: tuple[int, ...] = ...,
         numbers: Callable[..., tuple[Any, ...]] | None = None,
-        stored: tuple[str, ...] = ...,
+        stored: tuple[str, ...] | tuple[int, ...] = ...,
         left_by: Callable[[Gate, BaseException, tuple[Any, ...]], tuple[Any, ...]] = ...,
     ) -> None:
         """Have a guard answer calls that find these globals.

@@ -14,6 +14,14 @@
        else: statements
    except +gate: pass
 
+   or before statements in a loop of a function, which assign x and y:
+
+   try:
+       match gate != gate and ~gate(every variable that they read):
+           case (x, y): pass
+           case _: statements
+   except +gate: pass
+
    The body goes on below in the same frame wherever the gate gives itself back, so code that nothing is gained for
    runs as it is written; it costs what gate != gate does. Marshalled, a gate is b"", which equals itself. */
 #include "gate.h"
@@ -214,7 +222,10 @@ static PyObject *answered_by(Gate *self, PyObject *holder, PyObject *const *inpu
                             : guard_answer(guard, given, given_count, self->passed, &numpys);
     Py_DECREF(guard);
     self->numpys = numpys ? self->numpys + 1 : 0;
-    if (stored != NULL && result == NULL) {
+    if (self->source == LOCALS) {
+        if (result != NULL && result != Py_NotImplemented)
+            Py_SETREF(result, stored == NULL ? Py_NewRef(empty_tuple) : gate_assigned(stored, numbers, result));
+    } else if (stored != NULL && result == NULL) {
         store_before(self, stored, left_by, holder, inputs, count);
     } else if (stored != NULL && result != Py_NotImplemented) {
         bool whole = gate_store(self, stored, holder, numbers, result, 1) == 0;
@@ -261,13 +272,16 @@ static PyObject *gate_call(PyObject *object, PyObject *const *args, size_t nargs
         PyErr_SetString(PyExc_TypeError, "a gate is given every argument by position");
         return NULL;
     }
-    return gate_answer((Gate *)object, args, PyVectorcall_NARGS(nargsf));
+    Gate *self = (Gate *)object;
+    PyObject *result = gate_answer(self, args, PyVectorcall_NARGS(nargsf));
+    if (self->source == LOCALS) self->failed = result == NULL ? PyThread_get_thread_ident() : 0;
+    return result;
 }
 
 static PyObject *statements_run(Gate *self)
 {
     PyObject *result = gate_answer(self, NULL, 0);
-    self->failed = result == NULL;
+    self->failed = result == NULL ? PyThread_get_thread_ident() : 0;
     if (result == NULL) return NULL;
     bool done = result != (PyObject *)self;
     Py_DECREF(result);
@@ -279,8 +293,9 @@ static PyObject *statements_run(Gate *self)
 static PyObject *gate_passed_by(PyObject *object)
 {
     Gate *self = (Gate *)object;
-    if (self->source == NAMES && !self->failed) return Py_NewRef(empty_tuple); /* it is the statements' own */
-    self->failed = false;
+    bool others = self->failed != PyThread_get_thread_ident(); /* it is the statements' own */
+    if ((self->source == NAMES || self->source == LOCALS) && others) return Py_NewRef(empty_tuple);
+    self->failed = 0;
     PyObject *error = PyErr_GetHandledException();
     PyObject *traceback = error == NULL || error == Py_None ? NULL : PyException_GetTraceback(error);
     if (traceback != NULL && PyTraceBack_Check(traceback)) {
