@@ -27,7 +27,7 @@
 #include "gate.h"
 
 static PyObject *take, *given_arrays; /* what finds a guard for a function; "on_arrays" */
-static double worth_seconds = 1e300;
+static double worth_seconds = 1e300, all_worth_seconds, all_seconds; /* of one gate's code; of all together */
 
 /* What NumPy takes for an op on few elements, and for an element of an operand at least (jit/specialization.py). */
 #define OPERATION_SECONDS 7e-7
@@ -132,9 +132,10 @@ static int look(Gate *self, PyObject *const *args, Py_ssize_t count)
     }
     double each = self->operations * (OPERATION_SECONDS + (double)elements * ELEMENT_SECONDS);
     self->seconds += (double)(self->passed + 1) * each;
+    all_seconds += (double)(self->passed + 1) * each;
     self->passed = 0;
-    if (self->seconds < worth_seconds) {
-        double wanted = (worth_seconds - self->seconds) / each;
+    if (self->seconds < worth_seconds || all_seconds < all_worth_seconds) {
+        double own = worth_seconds - self->seconds, all = all_worth_seconds - all_seconds, wanted = (own > all ? own : all) / each;
         self->left = wanted < MOST_UNSEEN ? (long long)wanted : MOST_UNSEEN; /* the next ones may be larger */
         return 0;
     }
@@ -466,16 +467,17 @@ static PyTypeObject GateType = {
 static PyObject *take_functions(PyObject *Py_UNUSED(self), PyObject *args)
 {
     PyObject *function;
-    double seconds;
-    if (!PyArg_ParseTuple(args, "Od:take_functions", &function, &seconds)) return NULL;
+    double seconds, all;
+    if (!PyArg_ParseTuple(args, "Odd:take_functions", &function, &seconds, &all)) return NULL;
     Py_XSETREF(take, function == Py_None ? NULL : Py_NewRef(function));
     worth_seconds = seconds;
+    all_worth_seconds = all;
     Py_RETURN_NONE;
 }
 
 static PyMethodDef gate_functions[] = {
     {"take_functions", take_functions, METH_VARARGS,
-     "Have take(gate, arguments, globals) find guards for functions whose calls take NumPy so many seconds; None: nobody."},
+     "Have take(gate, arguments, globals) find guards for code that takes NumPy so long, once all such code has; None: nobody."},
     {NULL, NULL, 0, NULL},
 };
 

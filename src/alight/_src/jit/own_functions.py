@@ -18,8 +18,8 @@ from alight._src.jit.border_handover import given_back, handed_over
 from alight._src.jit.call_signature import describe
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.function_states import Learned
+from alight._src.jit.kernel_race import PROGRAMS
 from alight._src.jit.lifting import Lifted, lift
-from alight._src.jit.specialization import PROGRAMS
 from alight._src.record.tracebacks import hide_ours
 
 __all__ = ["OwnFunction", "take"]
