@@ -435,6 +435,34 @@ IN_TURN = """
 """
 
 
+# Two hundred calls are 0.2 s each; no function takes a second by itself.
+TOGETHER = """
+    import numpy as np
+    def is_taken(function):
+        found = [c for c in function.__code__.co_consts if type(c).__name__ == "Gate"]
+        return found[0].answers is not None
+    def f0(x): return x * 2.0 + 1.0
+    def f1(x): return x * 3.0 + 1.0
+    def f2(x): return x * 4.0 + 1.0
+    def f3(x): return x * 5.0 + 1.0
+    def f4(x): return x * 6.0 + 1.0
+    def f5(x): return x * 7.0 + 1.0
+    x = np.ones(1_000_000)
+    for _ in range(250):
+        f0(x); f1(x)
+    told = [is_taken(f0)]
+    for _ in range(250):
+        f2(x); f3(x); f4(x); f5(x)
+    print(*told, is_taken(f5))
+"""
+
+
+def test_functions_are_worth_it_together(tmp_path: Path) -> None:
+    write(tmp_path, TOGETHER)
+    done = command(tmp_path, "run", "script.py")
+    assert done.stdout.strip() == "False True", done.stderr
+
+
 def test_the_first_function_has_to_be_worth_what_loading_takes(tmp_path: Path) -> None:
     write(tmp_path, IN_TURN)
     done = command(tmp_path, "run", "script.py")

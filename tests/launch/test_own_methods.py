@@ -411,6 +411,157 @@ FAILS = """
 """
 
 
+INSIDE = """
+    import sys, traceback
+    import numpy as np
+    X = np.linspace(0.125, 1.0, 57)
+    RATE = 0.5
+
+    def show(*results):
+        for r in results:
+            if isinstance(r, np.ndarray):
+                print(r.dtype, r.shape, r.strides, r.flags.writeable, r.tobytes().hex()[:64])
+            else:
+                print(repr(r), type(r))
+
+    def lap(a):
+        return np.roll(a, 1) - 2.0 * a + np.roll(a, -1)
+
+    def main(x, steps=9):
+        global RATE
+        for i in range(steps):
+            x = x * RATE + 1
+        return x
+
+    def runs(x, steps=9, *more, key=2.0, **named):
+        u, v = x.copy(), x * 2
+        t, n, dt, w = 0.0, 0, 0.125, None
+
+        def local(a):
+            return a * 2.0 - RATE
+
+        def late(a):
+            return a * dt + 1.0
+
+        for i in range(steps):
+            du = lap(u)
+            u = u + dt * du
+            v += u * dt
+            u[0] = v[1]
+            t += dt
+            n = n + 1
+            same = u
+            if i % 3 == 0:
+                print("at", i, t, n, same is u)
+                show(u, v, du)
+            w = local(v) * key + t
+            w = late(w) - w * 2.0
+            x, y = w, x * 2.0 + n
+            if i == 4:
+                dt = 0.25
+            if i == 5:
+                w = v = u.astype("f4")
+            if i == 6:
+                continue
+            z = w * 2 + more[0] if more else w * 3 + 1
+            for j in range(3):
+                z = z * 0.5 + j
+                z[j] = t
+            show(z)
+        try:
+            for i in range(4):
+                u = u * 2 + 1
+        finally:
+            show(u)
+        for i in range(5):
+            q = u * 2 + i
+            del q
+        for i in range(5):
+            if i > 1:
+                show(maybe)
+            maybe = u * 2 + i
+            maybe = maybe - 1
+        return u, v, w, x, y, z, t, n
+
+    def fails(n):
+        u, v, x = np.ones(8), np.ones(8), 3.0
+        for i in range(9):
+            x = x + 1.0
+            if i == n:
+                v = np.ones(5)
+            u = u * 0.5
+
+            u = u * 2 + v
+            v = v * 0.5
+            print(i, end=" ")
+        return u
+
+    def parts(n):
+        u = np.ones(n)
+        for i in range(6):
+            u = u * 2 + 1
+            got = yield u
+            u = u - 0.5 if got is None else u * got + 1
+
+    def knows(x):
+        for i in range(6):
+            x = x * 2 + 1
+            print(sorted(locals()))
+
+    class Body:
+        def __init__(self):
+            self.x = X
+
+        def both(self, steps):
+            u = self.x * 2
+            for i in range(steps):
+                self.x = u
+                u = u * 0.5 + 1
+                u = u - lap(u)
+            return u
+
+    def unassigned():
+        for i in range(6):
+            if i > 7:
+                a = X
+            a = a * 2 + 1
+
+    def main_loop():
+        for k in range(3):
+            show(*runs(X), *runs(X, 7, X, key=3.0))
+            show(main(X), Body().both(6))
+            for n in (3, 7, 20):
+                try:
+                    show(fails(n))
+                except ValueError:
+                    print(traceback.format_exc())
+            try:
+                unassigned()
+            except UnboundLocalError:
+                print(traceback.format_exc())
+            show(*parts(8))
+            g = parts(8)
+            show(next(g), g.send(2.0), next(g), g.send(X[0]))
+            knows(X)
+
+    main_loop()
+    lines = []
+    def tracer(frame, event, arg):
+        if frame.f_code.co_filename == __file__:
+            lines.append((frame.f_code.co_name, event, frame.f_lineno))
+        return tracer
+    sys.settrace(tracer)
+    fails(20)
+    sys.settrace(None)
+    print(lines)
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_loops_in_functions_leave_what_they_leave_without(tmp_path: Path, mode: str) -> None:
+    same(tmp_path, INSIDE, **MODES[mode])
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_methods_and_closures_see_what_they_see_without(tmp_path: Path, mode: str) -> None:
     same(tmp_path, METHODS, **MODES[mode])
@@ -458,7 +609,14 @@ TAKEN = """
         def inner(x):
             return x * k + np.sqrt(x)
         return inner
+    def run(x):
+        for i in range(50):
+            x = x * 0.5 + 1.0
+            if i == 49:
+                print("done")
+        return x
     x = np.linspace(0.0, 1.0, 1000)
+    run(x)
     body, inner = Body(x.copy()), outer(2.0)
     for i in range(50):
         body.step(0.125)
@@ -478,9 +636,9 @@ TAKEN = """
 @pytest.mark.parametrize(
     ("which", "told"),
     [
-        ("all", "('step', True) ('inner', True) ('<module>', True)"),
-        ("hot", "('step', False) ('inner', False) ('<module>', False)"),
-        ("off", ""),
+        ("all", "done\n('step', True) ('inner', True) ('run', True) ('<module>', True)"),
+        ("hot", "done\n('step', False) ('inner', False) ('run', False) ('<module>', False)"),
+        ("off", "done"),
     ],
 )
 def test_what_computes_from_what_it_finds_is_taken(tmp_path: Path, which: str, told: str) -> None:

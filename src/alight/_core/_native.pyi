@@ -523,7 +523,7 @@ class Gate:
         roles: tuple[tuple[Any, ...], ...] = ...,
         picked: tuple[int, ...] = ...,
         numbers: Callable[..., tuple[Any, ...]] | None = None,
-        stored: tuple[str, ...] = ...,
+        stored: tuple[str, ...] | tuple[int, ...] = ...,
         left_by: Callable[[Gate, BaseException, tuple[Any, ...]], tuple[Any, ...]] = ...,
     ) -> None:
         """Have a guard answer calls that find these globals.
@@ -538,10 +538,10 @@ class Gate:
         """Have nobody answer, and so many calls pass before one is looked at."""
 
 def take_functions(
-    take: Callable[[Gate, tuple[Any, ...], dict[str, Any]], None] | None, seconds: float
+    take: Callable[[Gate, tuple[Any, ...], dict[str, Any]], None] | None, seconds: float, whole: float
 ) -> None:
-    """Have ``take`` find guards for functions whose calls have taken NumPy so many seconds, by
-    prediction; None: nobody does."""
+    """Have ``take`` find guards for code whose runs have taken NumPy so many seconds, by prediction,
+    once those of all code with gates have taken so many as a whole; None: nobody does."""
 
 class Border:
     """Calls, stores and returns of the program's code; true while an Array may live.

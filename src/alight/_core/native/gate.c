@@ -14,12 +14,20 @@
        else: statements
    except +gate: pass
 
+   or before statements in a loop of a function, which assign x and y:
+
+   try:
+       match gate != gate and ~gate(every variable that they read):
+           case (x, y): pass
+           case _: statements
+   except +gate: pass
+
    The body goes on below in the same frame wherever the gate gives itself back, so code that nothing is gained for
    runs as it is written; it costs what gate != gate does. Marshalled, a gate is b"", which equals itself. */
 #include "gate.h"
 
 static PyObject *take, *given_arrays; /* what finds a guard for a function; "on_arrays" */
-static double worth_seconds = 1e300;
+static double worth_seconds = 1e300, all_worth_seconds, all_seconds; /* of one gate's code; of all together */
 
 /* What NumPy takes for an op on few elements, and for an element of an operand at least (jit/specialization.py). */
 #define OPERATION_SECONDS 7e-7
@@ -124,9 +132,10 @@ static int look(Gate *self, PyObject *const *args, Py_ssize_t count)
     }
     double each = self->operations * (OPERATION_SECONDS + (double)elements * ELEMENT_SECONDS);
     self->seconds += (double)(self->passed + 1) * each;
+    all_seconds += (double)(self->passed + 1) * each;
     self->passed = 0;
-    if (self->seconds < worth_seconds) {
-        double wanted = (worth_seconds - self->seconds) / each;
+    if (self->seconds < worth_seconds || all_seconds < all_worth_seconds) {
+        double own = worth_seconds - self->seconds, all = all_worth_seconds - all_seconds, wanted = (own > all ? own : all) / each;
         self->left = wanted < MOST_UNSEEN ? (long long)wanted : MOST_UNSEEN; /* the next ones may be larger */
         return 0;
     }
@@ -214,7 +223,10 @@ static PyObject *answered_by(Gate *self, PyObject *holder, PyObject *const *inpu
                             : guard_answer(guard, given, given_count, self->passed, &numpys);
     Py_DECREF(guard);
     self->numpys = numpys ? self->numpys + 1 : 0;
-    if (stored != NULL && result == NULL) {
+    if (self->source == LOCALS) {
+        if (result != NULL && result != Py_NotImplemented)
+            Py_SETREF(result, stored == NULL ? Py_NewRef(empty_tuple) : gate_assigned(stored, numbers, result));
+    } else if (stored != NULL && result == NULL) {
         store_before(self, stored, left_by, holder, inputs, count);
     } else if (stored != NULL && result != Py_NotImplemented) {
         bool whole = gate_store(self, stored, holder, numbers, result, 1) == 0;
@@ -261,13 +273,16 @@ static PyObject *gate_call(PyObject *object, PyObject *const *args, size_t nargs
         PyErr_SetString(PyExc_TypeError, "a gate is given every argument by position");
         return NULL;
     }
-    return gate_answer((Gate *)object, args, PyVectorcall_NARGS(nargsf));
+    Gate *self = (Gate *)object;
+    PyObject *result = gate_answer(self, args, PyVectorcall_NARGS(nargsf));
+    if (self->source == LOCALS) self->failed = result == NULL ? PyThread_get_thread_ident() : 0;
+    return result;
 }
 
 static PyObject *statements_run(Gate *self)
 {
     PyObject *result = gate_answer(self, NULL, 0);
-    self->failed = result == NULL;
+    self->failed = result == NULL ? PyThread_get_thread_ident() : 0;
     if (result == NULL) return NULL;
     bool done = result != (PyObject *)self;
     Py_DECREF(result);
@@ -279,8 +294,9 @@ static PyObject *statements_run(Gate *self)
 static PyObject *gate_passed_by(PyObject *object)
 {
     Gate *self = (Gate *)object;
-    if (self->source == NAMES && !self->failed) return Py_NewRef(empty_tuple); /* it is the statements' own */
-    self->failed = false;
+    bool others = self->failed != PyThread_get_thread_ident(); /* it is the statements' own */
+    if ((self->source == NAMES || self->source == LOCALS) && others) return Py_NewRef(empty_tuple);
+    self->failed = 0;
     PyObject *error = PyErr_GetHandledException();
     PyObject *traceback = error == NULL || error == Py_None ? NULL : PyException_GetTraceback(error);
     if (traceback != NULL && PyTraceBack_Check(traceback)) {
@@ -451,16 +467,17 @@ static PyTypeObject GateType = {
 static PyObject *take_functions(PyObject *Py_UNUSED(self), PyObject *args)
 {
     PyObject *function;
-    double seconds;
-    if (!PyArg_ParseTuple(args, "Od:take_functions", &function, &seconds)) return NULL;
+    double seconds, all;
+    if (!PyArg_ParseTuple(args, "Odd:take_functions", &function, &seconds, &all)) return NULL;
     Py_XSETREF(take, function == Py_None ? NULL : Py_NewRef(function));
     worth_seconds = seconds;
+    all_worth_seconds = all;
     Py_RETURN_NONE;
 }
 
 static PyMethodDef gate_functions[] = {
     {"take_functions", take_functions, METH_VARARGS,
-     "Have take(gate, arguments, globals) find guards for functions whose calls take NumPy so many seconds; None: nobody."},
+     "Have take(gate, arguments, globals) find guards for code that takes NumPy so long, once all such code has; None: nobody."},
     {NULL, NULL, 0, NULL},
 };
 

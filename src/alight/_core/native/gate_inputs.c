@@ -97,3 +97,22 @@ int gate_store(Gate *self, PyObject *stored, PyObject *holder, PyObject *numbers
     }
     return 0;
 }
+
+PyObject *gate_assigned(PyObject *stored, PyObject *numbers, PyObject *results)
+{
+    Py_ssize_t first = numbers == NULL ? 0 : PyTuple_GET_SIZE(numbers), all = PyTuple_GET_SIZE(stored);
+    if (!PyTuple_CheckExact(results) || first + PyTuple_GET_SIZE(results) - 1 != all)
+        return PyErr_Format(PyExc_SystemError, "what a gate stores is not what it was told: %R", results);
+    PyObject *assigned = PyTuple_New(all);
+    for (Py_ssize_t i = 0; assigned != NULL && i < all; i++) {
+        PyObject *value = i < first ? PyTuple_GET_ITEM(numbers, i) : PyTuple_GET_ITEM(results, i - first + 1);
+        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(stored, i));
+        if (place < 0 || place >= all || PyTuple_GET_ITEM(assigned, place) != NULL) {
+            if (!PyErr_Occurred()) PyErr_Format(PyExc_SystemError, "no such place among what is stored: %zd", place);
+            Py_CLEAR(assigned);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(assigned, place, Py_NewRef(value));
+    }
+    return assigned;
+}

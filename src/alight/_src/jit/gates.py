@@ -15,7 +15,7 @@ from typing import Any
 
 from alight._core import Gate
 from alight._src.jit.code_origin import READERS
-from alight._src.jit.liftable import Place, Source, found_in, parameters
+from alight._src.jit.liftable import STATEMENTS, Place, Source, found_in, parameters
 
 __all__ = ["Origin", "gated", "ungated", "with_gates"]
 
@@ -68,10 +68,10 @@ def gated(tree: ast.Module) -> list[Place]:
     places = found_in(tree)
     # What is inside a function first, of statements the last: no other place moves then.
     for number, place in enumerate(places):
-        if place.source is not Source.NAMES:
+        if place.source not in STATEMENTS:
             _put_before(place, number)
     for number, place in reversed(list(enumerate(places))):
-        if place.source is Source.NAMES:
+        if place.source in STATEMENTS:
             _put_around(place, number)
     return places
 
@@ -102,8 +102,21 @@ class _Gate:
 
     def asked(self, then: Sequence[ast.stmt], otherwise: Sequence[ast.stmt]) -> ast.stmt:
         """Return what asks it, and what is done then."""
-        differs = ast.Compare(ast.Constant(self._text), [ast.NotEq()], [ast.Constant(self._text)])
-        return ast.If(differs, [*then], [*otherwise])
+        return ast.If(self._differs(), [*then], [*otherwise])
+
+    def _differs(self) -> ast.expr:
+        return ast.Compare(ast.Constant(self._text), [ast.NotEq()], [ast.Constant(self._text)])
+
+    def assigned(
+        self, given: Sequence[str], names: Sequence[str], otherwise: Sequence[ast.stmt]
+    ) -> ast.stmt:
+        """Return what assigns its answer for what is given to names."""
+        read: list[ast.expr] = [ast.Name(name, ast.Load()) for name in given]
+        called = ast.BoolOp(ast.And(), [self._differs(), ast.Call(self.itself(), read, [])])
+        form = ast.MatchSequence([ast.MatchAs(None, name) for name in names])
+        cases = [ast.match_case(form, None, [ast.Pass()])]
+        cases.append(ast.match_case(ast.MatchAs(None, None), None, [*otherwise]))
+        return ast.Match(called, cases)
 
     def tried(self, body: Sequence[ast.stmt]) -> ast.stmt:
         """Return what takes the frame out of errors of what runs in the body's place."""
@@ -129,7 +142,10 @@ def _placed(made: ast.stmt, line: ast.AST, statements: Sequence[ast.stmt] = ()) 
 def _put_around(place: Place, number: int) -> None:
     gate, end = _Gate(number), place.at + place.length
     own = place.block[place.at : end]
-    made = gate.tried([gate.asked([ast.Pass()], own)])
+    asked = gate.asked([ast.Pass()], own)
+    if place.source is Source.LOCALS:
+        asked = gate.assigned(place.inputs, place.stored, own)
+    made = gate.tried([asked])
     place.block[place.at : end] = [_placed(made, own[0], own)]
 
 
@@ -179,8 +195,8 @@ def with_gates(
             cells = place.source is Source.CELLS
             # What is found in other cells is not among the inputs.
             hidden = set(code.co_freevars) - set(place.inputs if cells else ())
-            known = None if hidden else (origin, path, which)
-            inputs = () if cells else place.inputs
+            known = None if hidden and place.source not in STATEMENTS else (origin, path, which)
+            inputs = () if cells or place.source is Source.LOCALS else place.inputs
             consts.append(Gate(known, place.operations, place.source, inputs))
         else:
             consts.append(item)
@@ -195,7 +211,7 @@ def _is_mark(item: Any) -> bool:
 def ungated(code: CodeType) -> CodeType:
     """Return code without its gate; the very code where it has none."""
     for item in code.co_consts:
-        if type(item) is Gate and item.origin is not None:
+        if type(item) is Gate and item.origin is not None:  # any of them
             origin, path, _ = item.origin
             return origin.code(path) or code
     return code

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from alight._core import MOST_INPUTS
 from alight._src.jit.known_attributes import KNOWN_ATTRIBUTES
 
-__all__ = ["Place", "Source", "found_in", "mangled", "parameters"]
+__all__ = ["STATEMENTS", "Place", "Source", "found_in", "mangled", "parameters"]
 
 
 class Source(IntEnum):
@@ -26,6 +26,10 @@ class Source(IntEnum):
     ATTRIBUTES = 1
     CELLS = 2
     NAMES = 3
+    LOCALS = 4
+
+
+STATEMENTS = (Source.NAMES, Source.LOCALS)
 
 
 class Place(NamedTuple):
@@ -68,7 +72,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 def found_in(tree: ast.Module) -> list[Place]:
     """Return the code of a file that might be computed, in one order for all trees of it."""
-    return [*_functions(tree, frozenset(), ""), *_statements(tree.body, False)]
+    return [*_functions(tree, frozenset(), ""), *_statements(tree.body, False, None)]
 
 
 def parameters(function: ast.FunctionDef | ast.Lambda) -> list[str]:
@@ -106,7 +110,10 @@ def _functions(node: Any, outer: frozenset[str], owner: str) -> Iterator[Place]:
                 yield from _functions(inner, outer | _bound(inner), owner)
                 # What makes an object finds none of its attributes.
                 makes = inner.name in ("__init__", "__new__", "__post_init__")
-                if own.operations and not makes and len(own.inputs) + len(own.given) <= MOST_INPUTS:
+                few = len(own.inputs) + len(own.given) <= MOST_INPUTS
+                if not own.operations:
+                    yield from _in_function(inner, outer)
+                elif few and not makes:
                     found = (own.operations, own.source, own.inputs, own.stored, owner)
                     yield Place(block, at, 1, *found)
             elif isinstance(inner, (ast.stmt, ast.excepthandler, ast.match_case)):
@@ -203,24 +210,90 @@ def _bound(function: ast.FunctionDef) -> frozenset[str]:
 # ------------------------------------------------------------------------------------- statements
 
 
-def _statements(block: Sequence[Any], loops: bool) -> Iterator[Place]:
-    """Yield the statements in loops of a block of the module's that might be computed: as many
-    beside one another as there are."""
+def _in_function(function: ast.FunctionDef, outer: frozenset[str]) -> Iterator[Place]:
+    """Yield the statements in loops of a function that might be computed."""
+    if not _KNOWING.isdisjoint(_loaded(function)):  # of its variables
+        return
+    own = _bound(function)
+    there = frozenset(parameters(function))
+    scope = _Scope(own, there, outer - own, _unbound(function))
+    for statement in function.body:
+        if isinstance(statement, (ast.For, ast.While)):
+            yield from _statements([statement], False, scope)
+        scope = scope.behind(statement)
+
+
+def _unbound(function: ast.FunctionDef) -> frozenset[str]:
+    """Return the names of a function's variables that may be deleted."""
+    nodes = list(ast.walk(function))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    deleted = {node.id for node in names if isinstance(node.ctx, ast.Del)}
+    caught = {node.name or "" for node in nodes if isinstance(node, ast.ExceptHandler)}
+    return frozenset(deleted | caught)
+
+
+class _Scope(NamedTuple):
+    """What a function's loop finds: its own variables, those that are assigned, those of functions
+    around it, and its own that may be deleted."""
+
+    own: frozenset[str]
+    there: frozenset[str]
+    outer: frozenset[str]
+    unbound: frozenset[str]
+
+    def behind(self, statement: ast.stmt) -> _Scope:
+        """Return what is found behind a statement."""
+        return self._replace(there=self.there | _surely_assigned(statement))
+
+
+# Names by which code comes by variables that it does not name.
+_KNOWING = frozenset(("locals", "vars", "dir", "eval", "exec"))
+
+
+def _surely_assigned(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return {statement.name}
+    if not isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)) or (
+        isinstance(statement, ast.AnnAssign) and statement.value is None
+    ):
+        return set()
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    return {
+        node.id
+        for target in targets
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def _statements(block: Sequence[Any], loops: bool, scope: _Scope | None) -> Iterator[Place]:
+    """Yield the statements in loops of a block of the module's, or of a function's, that might be
+    computed: as many beside one another as there are."""
     assert isinstance(block, list)
     begin = 0
     for at, statement in enumerate((*block, None)):
         if loops and statement is not None and _only_assigns(statement):
             continue
-        if at > begin and (found := _run(block, begin, at)) is not None:
+        if at > begin and (found := _run(block, begin, at, scope)) is not None:
             yield found
+        if scope is not None:
+            for done in block[begin : at + 1]:
+                scope = scope.behind(done)
         begin = at + 1
         if isinstance(statement, (ast.For, ast.While, ast.If, ast.With)):
             inside = loops or isinstance(statement, (ast.For, ast.While))
+            within = scope
+            if scope is not None and isinstance(statement, ast.For):
+                within = scope._replace(there=scope.there | _targets(statement))
             for inner in _blocks(statement):
-                yield from _statements(inner, inside)
+                yield from _statements(inner, inside, within)
 
 
-def _run(block: list[ast.stmt], begin: int, end: int) -> Place | None:
+def _targets(statement: ast.For) -> set[str]:
+    return {node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name)}
+
+
+def _run(block: list[ast.stmt], begin: int, end: int, scope: _Scope | None) -> Place | None:
     flow = _Flow()
     for statement in block[begin:end]:
         flow.of(statement)
@@ -228,8 +301,15 @@ def _run(block: list[ast.stmt], begin: int, end: int) -> Place | None:
     operations = sum(isinstance(node, _OPERATIONS) for node in nodes)
     if operations < _FEWEST or len(flow.inputs) > MOST_INPUTS:
         return None
-    found = (Source.NAMES, tuple(flow.inputs), tuple(flow.stored))
-    return Place(block, begin, end - begin, operations, *found, "")
+    inputs, source = tuple(flow.inputs), Source.NAMES
+    if scope is not None:
+        source = Source.LOCALS
+        inputs = tuple([name for name in flow.inputs if name in scope.own])
+        # What may not be assigned yet cannot be handed on; what is outside is proven.
+        deleted = scope.unbound.intersection((*flow.inputs, *flow.stored))
+        if deleted or not scope.there.issuperset(inputs) or not scope.outer.isdisjoint(flow.inputs):
+            return None
+    return Place(block, begin, end - begin, operations, source, inputs, tuple(flow.stored), "")
 
 
 class _Flow:

@@ -18,7 +18,7 @@ from alight._core import ArrayBase, Gate
 from alight._src.base.originals import np
 from alight._src.base.records import dataclass
 from alight._src.jit.gates import Origin
-from alight._src.jit.liftable import Place, Source, mangled, parameters
+from alight._src.jit.liftable import STATEMENTS, Place, Source, mangled, parameters
 
 __all__ = ["Lifted", "lift"]
 
@@ -39,7 +39,7 @@ class Lifted:
     roles: tuple[tuple[Any, ...], ...]
     picked: tuple[int, ...]
     numbers: FunctionType | None
-    stored: tuple[str, ...]
+    stored: tuple[Any, ...]
     results: tuple[str, ...]  # variables of the function: what is stored behind the numbers
     made: tuple[str, ...]  # variables of ``numbers``: what it returns
     statements: list[ast.stmt]  # of ``numbers``
@@ -88,13 +88,13 @@ def lift(gate: Gate, inputs: tuple[Any, ...], names: dict[str, Any]) -> Lifted |
     cells = {
         name: item
         for name, item, as_is in zip(called, inputs, kept, strict=True)
-        if as_is and place.source is Source.CELLS
+        if as_is and place.source is not Source.NAMES
     }
     function = _function(origin, body, given, cells, names, place, code)
     roles: list[tuple[Any, ...]] = []
     for _name, item, as_is in zip(called, inputs, kept, strict=True):
         if as_is:
-            roles.append((None, item) if place.source is Source.CELLS else ())
+            roles.append(() if place.source is Source.NAMES else (None, item))
         else:
             roles.append((type(item),) if made and type(item) in _NUMBERS else ())
     computing = _computing(origin, numbers, made, called, names) if made else None
@@ -103,13 +103,20 @@ def lift(gate: Gate, inputs: tuple[Any, ...], names: dict[str, Any]) -> Lifted |
         tuple(roles),
         tuple([called.index(name) for name in given]),
         computing,
-        tuple([stored[name] for name in (*made, *results)]),
+        _stored(place, [stored[name] for name in (*made, *results)]),
         tuple(results),
         tuple(made),
         numbers,
         tuple(called),
         origin,
     )
+
+
+def _stored(place: Place, names: Sequence[str]) -> tuple[Any, ...]:
+    """Return what a gate calls what it stores."""
+    if place.source is not Source.LOCALS:
+        return tuple(names)
+    return tuple([place.stored.index(name) for name in names])
 
 
 def _is_data(item: Any) -> bool:
@@ -134,7 +141,7 @@ def _called(place: Place, name: str) -> str:
 
 def _body(place: Place, code: CodeType) -> tuple[list[ast.stmt], list[str]]:
     """Return the statements, and what they call their inputs."""
-    if place.source is Source.NAMES:
+    if place.source in STATEMENTS:
         return place.block[place.at : place.at + place.length], list(place.inputs)
     function = place.function
     body, given = function.body, parameters(function)

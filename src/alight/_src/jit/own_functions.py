@@ -17,6 +17,8 @@ from alight._src.base.originals import np
 from alight._src.jit.border_handover import given_back, handed_over
 from alight._src.jit.call_signature import describe
 from alight._src.jit.decorator import Jitted
+from alight._src.jit.function_states import Learned
+from alight._src.jit.kernel_race import PROGRAMS
 from alight._src.jit.lifting import Lifted, lift
 from alight._src.record.tracebacks import hide_ours
 
@@ -25,6 +27,8 @@ __all__ = ["OwnFunction", "take"]
 # Calls after which a function that was not proven is looked at again: what it names may be another
 # by then. A proof takes 0.1 to 1 ms, a ten-thousandth of these calls where each takes 1 µs.
 _LOOKED_AT_AGAIN = 1_000_000
+# States of what it names that a function is proven in, twice as many as are kept.
+_MOST_STATES = 2 * PROGRAMS
 
 
 class OwnFunction(Jitted):
@@ -34,14 +38,22 @@ class OwnFunction(Jitted):
     def __init__(self, lifted: Lifted, module: ModuleType, gate: Gate) -> None:
         super().__init__(lifted.function, False)
         self._lifted = lifted
+        self._proven: list[Learned] = []
         # A gate is held by code, which the collector does not look into: with what answers at it
         # it would keep the module's names for ever.
-        whose = ref(gate)
+        whose = self._gate = ref(gate)
         self._module = ref(module, lambda _: _close(whose()))
 
     def is_pure(self) -> bool:
         """Tell whether the body is proven to do nothing but compute, as things stand."""
-        return self._learned().proof.pure
+        learned = self._learned()
+        if learned not in self._proven:
+            self._proven.append(learned)
+        if len(self._proven) > _MOST_STATES:  # a name is another at each call: nothing is learned
+            self._proven.clear()
+            _close(self._gate())
+            return False
+        return learned.proof.pure
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.is_pure() or describe(args, kwargs) is None:

@@ -10,11 +10,11 @@ from alight._src.config.loading import config
 
 __all__ = ["takes_functions"]
 
-# What NumPy is predicted to have taken for the calls of a function before it is taken. The first of
-# a process has `jit` and all that plans loaded, 0.1 to 0.2 s of processor time (EPYC at rest): a
-# program that ends right then is to lose no more than a sixth of its time. For those that follow a
-# proof, a plan and a race are to pay, some ms.
-_FIRST_SECONDS, _NEXT_SECONDS = 1.0, 0.1
+# What NumPy is predicted to have taken for all code that may be taken before any of it is: the
+# first of a process has `jit` and all that plans loaded, 0.1 to 0.2 s of processor time (EPYC at
+# rest), and a program that ends right then is to lose no more than a sixth of its time. And for
+# each, as a proof, a plan and a race are to pay, some ms.
+_WHOLE_SECONDS, _EACH_SECONDS = 1.0, 0.1
 
 
 @cache
@@ -23,13 +23,12 @@ def takes_functions() -> bool:
     which = config().own_functions
     if which == "off":
         return False
-    take_functions(_take, _FIRST_SECONDS if which == "hot" else 0.0)
+    hot = which == "hot"
+    take_functions(_take, _EACH_SECONDS if hot else 0.0, _WHOLE_SECONDS if hot else 0.0)
     return True
 
 
 def _take(*call: Any) -> None:
     from alight._src.jit.own_functions import take  # programs without such functions do without
 
-    if config().own_functions == "hot":
-        take_functions(_take, _NEXT_SECONDS)
     take(*call)
