@@ -463,6 +463,7 @@ def Public(
     pace: bytearray | None = None,
     ask: Callable[..., Any] | None = None,
     first: Callable[[Any], Any] | None = None,
+    draw: Callable[..., Any] | None = None,
 ) -> Any:
     """Return a function or method as programs have it: what it raises is shown to ``erred`` on its
     way out, and goes on with the traceback that it has then.
@@ -473,6 +474,8 @@ def Public(
     ``pace``, a row of `Floor.paces`, says what is small to ``once``. Or ``ask``, which reads its
     first argument, whatever its size, and gives what is no array; a type: where that is a number.
     ``first`` is called with an array that is the only argument, and may give NotImplemented.
+    Or ``draw``, which makes something new where no argument behind the first ``operands`` is an
+    array.
     """
 
 class Namespace(ModuleType):

@@ -56,6 +56,59 @@ static bool cannot_overflow(PyObject *const *both)
     return values[0] < limit && values[1] < limit && (natural ? values[1] >= 0 && values[0] >= values[1] : values[0] > -limit && values[1] > -limit);
 }
 
+/* Of so few elements none is counted where it was called (sites.c), and none has a floor of its own. */
+enum { FEW = 4096 };
+
+/* Return, borrowed, the ndarray with axes and of few elements that is the whole of an array, at hand; else NULL. */
+static inline PyArrayObject *few_of(PyObject *item, npy_intp *size)
+{
+    PyObject *made = made_of(item);
+    if (made == NULL && is_ours(item) && ((Array *)item)->window == Py_None && Py_IS_TYPE(((Array *)item)->storage, &StorageType)) {
+        Value *value = (Value *)((Storage *)((Array *)item)->storage)->value;
+        Data *data = is_value((PyObject *)value) && !is_pending(value) ? (Data *)value->data : NULL;
+        made = is_data((PyObject *)data) && data->layout == value->layout && value->offset == 0 ? data->array : NULL;
+    }
+    if (made == NULL || !PyArray_CheckExact(made) || PyArray_NDIM((PyArrayObject *)made) == 0) {
+        return NULL;
+    }
+    PyArrayObject *array = (PyArrayObject *)made;
+    *size = 1;
+    for (int i = 0; i < PyArray_NDIM(array) && *size <= FEW; i++) {
+        *size *= PyArray_DIM(array, i);
+    }
+    return *size <= FEW ? array : NULL;
+}
+
+static inline bool is_number(PyObject *item) { return PyFloat_CheckExact(item) || PyLong_CheckExact(item); }
+
+static inline bool of_one_shape(PyArrayObject *one, PyArrayObject *other)
+{
+    bool same = PyArray_NDIM(one) == PyArray_NDIM(other);
+    for (int i = 0; same && i < PyArray_NDIM(one); i++) {
+        same = PyArray_DIM(one, i) == PyArray_DIM(other, i);
+    }
+    return same;
+}
+
+/* What loops over small arrays do most: an operator between two of few elements and of one shape, or between one and a
+   number of Python's. What is asked below of others is known of these. */
+PyObject *once_few(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_t least)
+{
+    npy_intp size = 0, other = 0;
+    PyArrayObject *one = few_of(left, &size), *two = few_of(right, &other);
+    bool alike = one != NULL && two != NULL ? of_one_shape(one, two) : (one != NULL && is_number(right)) || (two != NULL && is_number(left));
+    size = size > other ? size : other;
+    if (!alike || size >= least || (floors->kept > 0 && size >= floors->kept) || run == PyNumber_MatrixMultiply || !may_do_below(least)) {
+        return NULL;
+    }
+    floors->passed = 0;
+    PyObject *both[2] = {Py_NewRef(one == NULL ? left : (PyObject *)one), Py_NewRef(two == NULL ? right : (PyObject *)two)};
+    PyObject *result = taken_over(run(both[0], both[1]), least);
+    Py_DECREF(both[0]);
+    Py_DECREF(both[1]);
+    return result;
+}
+
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_t least)
 {
     if (!may_do_below(least)) {

@@ -71,54 +71,10 @@ bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, Growth gr
     return elements >= least;
 }
 
-PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
-{
-    return once_into(function, args, nargs, NULL);
-}
-
-/* Return what a ufunc gives of small operands; ``out``, if there is one, is what it writes into. */
-PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *out)
-{
-    static PyObject *names; /* ("out",) */
-    PyObject *plain[MOST + 1];
-    Py_ssize_t least, count = 0;
-    if (nargs > MOST || !may_do(&least) || (out != NULL && !is_ours(out))) {
-        return NULL;
-    }
-    if (names == NULL && (names = Py_BuildValue("(s)", "out")) == NULL) {
-        return NULL;
-    }
-    bool product = function == numpy_matmul;
-    npy_intp most = !product ? ufunc_floor(function, args, nargs, least) : nargs == 2 && out == NULL ? paced_product(args[0], args[1], least) : least;
-    while (count < nargs && (plain[count] = operand(args[count], most)) != NULL) {
-        count++;
-    }
-    bool small = count == nargs && !outgrow(plain, count, most, product ? PRODUCT : BROADCAST);
-    Writing writing = {NULL, NULL, 0, NULL};
-    PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, most, &writing) : NULL, *result = NULL;
-    small = small && (out == NULL ? !PyErr_Occurred() : target != NULL);
-    SiteWork work = small ? begin_work(plain, count, least, product) : (SiteWork){0};
-    if (target != NULL) {
-        plain[count++] = target;
-        result = PyObject_Vectorcall(function, plain, nargs, names);
-        end_writing(&writing);
-        if (result != NULL) {
-            Py_SETREF(result, Py_NewRef(out));
-        }
-    } else if (small) {
-        result = taken_over(PyObject_Vectorcall(function, plain, nargs, NULL), least);
-    }
-    end_work(work);
-    while (count > 0) {
-        Py_DECREF(plain[--count]);
-    }
-    return result;
-}
-
 static inline bool is_list(PyObject *item) { return PyTuple_CheckExact(item) || PyList_CheckExact(item); }
 
 /* Tell whether an argument is plain data: numbers, words, dtypes, and lists of them, of less than ``left`` items. */
-static bool is_plain(PyObject *item, npy_intp *left, int depth)
+bool is_plain(PyObject *item, npy_intp *left, int depth)
 {
     if (is_list(item)) {
         Py_ssize_t count = PySequence_Fast_GET_SIZE(item);
@@ -133,6 +89,62 @@ static bool is_plain(PyObject *item, npy_intp *left, int depth)
     return PyFloat_CheckExact(item) || PyLong_CheckExact(item) || PyBool_Check(item) || PyComplex_CheckExact(item)
         || item == Py_None || PyUnicode_CheckExact(item) || PyArray_DescrCheck(item) || PyType_Check(item)
         || PyArray_IsScalar(item, Number) || PyArray_IsScalar(item, Bool);
+}
+
+static bool is_named(PyObject *name, const char *word) { return PyUnicode_CompareWithASCIIString(name, word) == 0; }
+
+/* Return what a ufunc gives of small operands, of those that it reads by ``where`` too, or writes into its ``out``. */
+PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *plain[MOST], *read[MOST], *out = NULL, **place = NULL, *result = NULL;
+    Py_ssize_t least, reads = 0, named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames), count = 0;
+    if (nargs + named > MOST || !may_do(&least)) {
+        return NULL;
+    }
+    bool product = function == numpy_matmul;
+    npy_intp most = !product ? ufunc_floor(function, args, nargs, least) : nargs == 2 && named == 0 ? paced_product(args[0], args[1], least) : least;
+    for (; count < nargs + named; count++) {
+        PyObject *item = args[count], *name = count < nargs ? NULL : PyTuple_GET_ITEM(kwnames, count - nargs);
+        npy_intp left = MOST;
+        if (name == NULL || is_named(name, "where")) {
+            plain[count] = operand(item, most);
+            read[reads++] = plain[count];
+        } else if (is_named(name, "out")) {
+            plain[count] = is_ours(item) ? Py_NewRef(item) : NULL; /* until what is read is known */
+            place = &plain[count];
+            out = item;
+        } else {
+            bool says = is_named(name, "dtype") || is_named(name, "casting");
+            plain[count] = says && is_plain(item, &left, 0) ? Py_NewRef(item) : NULL;
+        }
+        if (plain[count] == NULL) {
+            break;
+        }
+    }
+    bool small = count == nargs + named && !outgrow(read, reads, most, product ? PRODUCT : BROADCAST);
+    Writing writing = {NULL, NULL, 0, NULL};
+    PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, most, &writing) : NULL;
+    small = small && (out == NULL ? !PyErr_Occurred() : target != NULL);
+    if (target != NULL) {
+        Py_SETREF(*place, target);
+    }
+    SiteWork work = small ? begin_work(read, reads, least, product) : (SiteWork){0};
+    if (small) {
+        result = PyObject_Vectorcall(function, plain, nargs, kwnames);
+    }
+    if (target != NULL) {
+        end_writing(&writing);
+        if (result != NULL) {
+            Py_SETREF(result, Py_NewRef(out));
+        }
+    } else {
+        result = taken_over(result, least);
+    }
+    end_work(work);
+    while (count > 0) {
+        Py_DECREF(plain[--count]);
+    }
+    return result;
 }
 
 /* Return an argument that is read as NumPy takes it: an array, plain data, or a few of them in a list. */
@@ -236,7 +248,7 @@ static Py_ssize_t others(Py_ssize_t nargs, PyObject *kwnames)
     Py_ssize_t named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
     for (Py_ssize_t i = 0; i < named; i++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, i);
-        if (PyUnicode_CompareWithASCIIString(name, "axis") != 0 && PyUnicode_CompareWithASCIIString(name, "keepdims") != 0) {
+        if (!is_named(name, "axis") && !is_named(name, "keepdims")) {
             return PY_SSIZE_T_MAX;
         }
     }
@@ -253,7 +265,7 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace,
         return NULL;
     }
     for (Py_ssize_t i = 0; i < named; i++) {
-        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "device") == 0) {
+        if (is_named(PyTuple_GET_ITEM(kwnames, i), "device")) {
             return NULL; /* alight's own words say that there is but one */
         }
     }
