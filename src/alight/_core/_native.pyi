@@ -353,6 +353,14 @@ class Floor:
         least, and whether NumPy stood in for them; tell whether its sites have lost with kernels
         that have run."""
 
+    def planned(self, values: list[Any], inputs: int, vain: bool, /) -> None:
+        """Note of a request's values, of which the first so many are inputs, whether its plan
+        leaves all of it to NumPy: call sites of which only such ones came are NumPy's at once, up
+        to as many elements."""
+
+    def replan(self) -> None:
+        """Have those sites recorded again: plans may become others."""
+
     def shut(self, kept: bool, /) -> None:
         """Leave the sites that have lost to NumPy; ``kept``: go on with them."""
 

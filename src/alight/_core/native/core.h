@@ -93,7 +93,7 @@ typedef struct {
     double begins;
     double addition; /* seconds that NumPy takes to add one float64 to another */
     long long budget, limit, count, pending, traced;
-    Py_ssize_t passed; /* the floor of the site that called last, where that is lower; else 0 */
+    Py_ssize_t passed; /* the floor of the site that called last, where it has its own; else 0 */
     Py_ssize_t judging; /* sites that are open, and not judged yet */
     char scalars, met, rehearses;
 } Floor;
@@ -198,6 +198,8 @@ SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least, bo
 void end_work(SiteWork work);
 PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *floor_took(Floor *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *floor_planned(Floor *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *floor_replan(Floor *self, PyObject *unused);
 PyObject *floor_shut(Floor *self, PyObject *kept);
 PyObject *floor_sites(Floor *self, PyObject *unused);
 PyObject *floor_forget(Floor *self, PyObject *unused);

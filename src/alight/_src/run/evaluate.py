@@ -36,6 +36,7 @@ from alight._src.log.decisions import LOG
 from alight._src.run import residency
 from alight._src.run.watching import watch as watch
 from alight.backends import registry
+from alight.device import HOST_DEVICE
 from alight.errors import UnsupportedOnDevice
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ _plans: dict[Key, Plan] = {}
 _cuts: Cuts = {}
 register(Cache.PLANS, _plans.clear)
 register(Cache.PLANS, _cuts.clear)
+register(Cache.PLANS, floor.replan)
 
 
 def _forget_oldest() -> None:
@@ -410,11 +412,26 @@ def _run(key: Key, values: list[Value]) -> None:
     if watch.by is not None:
         watch.by.ran(values[: key.count], plan)
         order = watch.by.order(values)
+    elif not floor.traced:
+        floor.planned(values, key.count, _is_vain(plan))
     execution = _execution().runner(plan, values)
     execution.write_order = order
     execution.run()
     if after is not None:
         after()
+
+
+def _is_vain(plan: Plan) -> bool:
+    """Tell whether a plan leaves all work to NumPy, because that is quicker."""
+    if plan.unopened_devices is not None or _policy().force:
+        return False
+    return all(
+        (getattr(step, "device", HOST_DEVICE), getattr(step, "implementation", "numpy")) in _NUMPYS
+        for step in plan.steps
+    )
+
+
+_NUMPYS = ((HOST_DEVICE, "numpy"), (HOST_DEVICE, "library"))
 
 
 def ran_without(lacks: UnopenedDevices) -> bool:
