@@ -287,7 +287,7 @@ PyObject *once_few(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_t l
 PyObject *once_unary(unaryfunc run, PyObject *array, Py_ssize_t least);
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
 bool calls_ready(void);
-bool is_plain(PyObject *item, npy_intp *left, int depth);
+bool is_plain_data(PyObject *item, npy_intp *left, int depth);
 PyObject *once_draw(PyObject *function, Py_ssize_t own, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames); /* creation.c */
 PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

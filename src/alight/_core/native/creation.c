@@ -21,7 +21,7 @@ PyObject *once_draw(PyObject *function, Py_ssize_t own, PyObject *const *args, P
         return NULL;
     }
     for (Py_ssize_t i = own; i < count; i++) {
-        if (!is_plain(args[i], &left, 0)) {
+        if (!is_plain_data(args[i], &left, 0)) {
             return NULL;
         }
     }

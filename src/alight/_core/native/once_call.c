@@ -74,13 +74,13 @@ bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, Growth gr
 static inline bool is_list(PyObject *item) { return PyTuple_CheckExact(item) || PyList_CheckExact(item); }
 
 /* Tell whether an argument is plain data: numbers, words, dtypes, and lists of them, of less than ``left`` items. */
-bool is_plain(PyObject *item, npy_intp *left, int depth)
+bool is_plain_data(PyObject *item, npy_intp *left, int depth)
 {
     if (is_list(item)) {
         Py_ssize_t count = PySequence_Fast_GET_SIZE(item);
         *left -= count;
         for (Py_ssize_t i = 0; *left > 0 && depth < DEEP && i < count; i++) {
-            if (!is_plain(PySequence_Fast_GET_ITEM(item, i), left, depth + 1)) {
+            if (!is_plain_data(PySequence_Fast_GET_ITEM(item, i), left, depth + 1)) {
                 return false;
             }
         }
@@ -115,7 +115,7 @@ PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs,
             out = item;
         } else {
             bool says = is_named(name, "dtype") || is_named(name, "casting");
-            plain[count] = says && is_plain(item, &left, 0) ? Py_NewRef(item) : NULL;
+            plain[count] = says && is_plain_data(item, &left, 0) ? Py_NewRef(item) : NULL;
         }
         if (plain[count] == NULL) {
             break;
@@ -154,7 +154,7 @@ static PyObject *taken_in(PyObject *item, npy_intp least)
     if (is_ours(item)) {
         return operand(item, least);
     }
-    if (is_plain(item, &left, 0)) {
+    if (is_plain_data(item, &left, 0)) {
         return Py_NewRef(item);
     }
     if (!is_list(item)) {
@@ -275,7 +275,7 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace,
         npy_intp left = least;
         PyObject *item = args[done];
         bool read = done < operands && done < nargs;
-        plain[done] = read ? taken_in(item, most) : is_plain(item, &left, 0) ? Py_NewRef(item) : NULL;
+        plain[done] = read ? taken_in(item, most) : is_plain_data(item, &left, 0) ? Py_NewRef(item) : NULL;
         if (plain[done] == NULL) {
             break;
         }
@@ -317,7 +317,7 @@ static PyObject *taken_key(PyObject *key, npy_intp least, int *arrays)
     }
     if (PySlice_Check(key)) {
         PySliceObject *slice = (PySliceObject *)key;
-        bool ends = is_plain(slice->start, &left, DEEP) && is_plain(slice->stop, &left, DEEP) && is_plain(slice->step, &left, DEEP);
+        bool ends = is_plain_data(slice->start, &left, DEEP) && is_plain_data(slice->stop, &left, DEEP) && is_plain_data(slice->step, &left, DEEP);
         return ends ? Py_NewRef(key) : NULL;
     }
     if (key == Py_Ellipsis || key == Py_None || PyLong_CheckExact(key)) {
@@ -325,7 +325,7 @@ static PyObject *taken_key(PyObject *key, npy_intp least, int *arrays)
     }
     *arrays += 1;
     if (PyList_CheckExact(key)) {
-        return is_plain(key, &left, 0) ? Py_NewRef(key) : NULL;
+        return is_plain_data(key, &left, 0) ? Py_NewRef(key) : NULL;
     }
     PyObject *array = is_ours(key) || PyArray_CheckExact(key) ? operand(key, least) : NULL;
     if (array != NULL && (!PyArray_CheckExact(array) || PyArray_NDIM((PyArrayObject *)array) == 0)) {
@@ -383,7 +383,7 @@ PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t narg
     }
     for (Py_ssize_t i = 1; i < count; i++) {
         npy_intp left = least;
-        if (!is_plain(args[i], &left, 0)) {
+        if (!is_plain_data(args[i], &left, 0)) {
             return NULL;
         }
         plain[i] = args[i];
@@ -409,7 +409,7 @@ PyObject *once_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
     }
     for (Py_ssize_t i = 1; i < nargs; i++) {
         npy_intp left = MOST;
-        if (!is_plain(args[i], &left, 0)) {
+        if (!is_plain_data(args[i], &left, 0)) {
             return NULL;
         }
         plain[i] = args[i];
@@ -438,7 +438,7 @@ PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
     }
     for (Py_ssize_t i = 1; i < nargs; i++) {
         npy_intp left = MOST * DEEP;
-        if (!is_plain(args[i], &left, 0)) {
+        if (!is_plain_data(args[i], &left, 0)) {
             return NULL;
         }
         plain[i] = args[i];
