@@ -30,13 +30,13 @@ from alight._src.base.cache_registry import Cache, forget, register
 from alight._src.base.originals import np
 from alight._src.base.uninterrupted import bring
 from alight._src.config.loading import config, current_policy, policy
+from alight._src.config.schema import HOST_DEVICE
 from alight._src.fp_warnings.emit import note
 from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
 from alight._src.run import residency
 from alight._src.run.watching import watch as watch
 from alight.backends import registry
-from alight.device import HOST_DEVICE
 from alight.errors import UnsupportedOnDevice
 
 if TYPE_CHECKING:
