@@ -227,7 +227,8 @@ static PyObject *export_made(Array *array, PyObject *made)
         Py_DECREF(made);
         made = whole;
     }
-    return is_alone(made) ? PyArray_View((PyArrayObject *)made, NULL, NULL) : NULL;
+    bool empty = PyArray_SIZE((PyArrayObject *)made) == 0; /* the hook refuses those as indices */
+    return is_alone(made) && !empty ? PyArray_View((PyArrayObject *)made, NULL, NULL) : NULL;
 }
 
 /* Return an ndarray that shares the memory of an array, as `export` (storage_io) does, where that lies on the host
