@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from alight._core import ArrayBase
+from alight._src.api import namespace_lookup as _lookup  # noqa: F401  (arrays and their methods)
 from alight._src.api.counter_rng import Counter
 from alight._src.base.originals import as_now, np
-from alight._src.record import array as _array  # noqa: F401  (what draws give is made of it)
 from alight._src.record.numpy_fallback import run_in_numpy
 from alight._src.record.structural_calls import dress
 from alight._src.record.tracebacks import public
