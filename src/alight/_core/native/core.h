@@ -194,6 +194,7 @@ typedef struct {
     bool lowers; /* the floor is one that sites may lower */
 } SiteWork;
 npy_intp site_floor(npy_intp least);
+extern npy_intp left_in_vain; /* elements up to which plans left all to NumPy at the site that called last */
 SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least, bool product);
 void end_work(SiteWork work);
 PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs);

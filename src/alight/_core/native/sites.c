@@ -53,6 +53,7 @@ static Site sites[SITES];
 static Py_ssize_t used;
 static Py_ssize_t taking; /* sites that are OPEN or WON */
 static Py_ssize_t raised; /* sites whose requests were in vain */
+npy_intp left_in_vain;
 
 /* What the latest request was made of. */
 static Site *in_request[MOST_OPS];
@@ -129,6 +130,7 @@ npy_intp site_floor(npy_intp least)
 {
     Py_CLEAR(priced.row);
     priced.each = floors->addition;
+    left_in_vain = 0;
     if (taking + raised == 0 || floors->kept > 0 || !may_lower(least)) {
         floors->passed = 0;
         return least;
@@ -138,8 +140,9 @@ npy_intp site_floor(npy_intp least)
     }
     floors->passed = 0;
     Site *site = site_here(false);
-    if (site != NULL && site->most >= least) {
-        return floors->passed = site->most + 1;
+    left_in_vain = site == NULL ? 0 : site->most;
+    if (left_in_vain >= least) {
+        return floors->passed = left_in_vain + 1;
     }
     if (site == NULL || site->least >= least) {
         return least;
