@@ -27,7 +27,8 @@ from alight._src.cli.commands import commands
 from alight._src.config import schema
 from alight._src.config.policy import PLACEMENT
 from alight._src.explain.report import report
-from alight._src.explain.tables_data import profile_row
+from alight._src.explain.tables_data import left_row, profile_row
+from alight._src.log.below_floor import Left
 from alight._src.log.decisions import LOG
 from alight._src.measure.profiles import KIND, fingerprint, profile_key
 from alight._src.plan.cost import Profile, Rates
@@ -364,12 +365,14 @@ def test_every_field_of_the_report_is_explained() -> None:
         called = alight.explain(alight.jit(lambda number: number), 1.0).to_dict()
     document["calls"] = called["calls"]
     document["loops"] = [Loop([]).row()]
+    site = (test_every_field_of_the_report_is_explained.__code__, 0)
+    document["below_floor"] = [left_row(Left(site, "exp", 10_000, 1, 1e-5, 1e-5, "numpy"))]
     row = profile_row(made_up_profile())
     row["rates"] = {"*": next(iter(row["rates"].values()))}  # by implementation, all alike
     document["profiles"] = [row]
     document["devices"][0]["gaps"] = [{"what": "", "why": "", "who": ""}]
     lists = {"decisions", "devices", "profiles", "exits", "fallbacks", "demotions", "calls"}
-    lists.add("loops")
+    lists |= {"loops", "below_floor"}
     found = {path for path in keys(document) if path not in lists}
     found -= {"machine", "machine.blas", "totals", "totals.element_operations"}
     found -= {"profiles[].rates", "profiles[].rates.*"}

@@ -274,6 +274,35 @@ def test_a_loop_has_its_device_opened_while_it_goes_on(machine: Machine) -> None
     assert kept["last"] == expected and kept["state"] == "stays" and "OSError" in kept["reason"]
 
 
+def test_a_child_forked_while_a_device_is_being_opened_does_without_it(machine: Machine) -> None:
+    machine.measured()
+    text = """
+        import os, threading
+        import far
+        from alight._src.adapt import lazy_devices
+        from alight.backends import known_devices, registry
+        begun, goes_on = threading.Event(), threading.Event()
+        opened = far.FarBackend.open
+        def slow(self, device):
+            begun.set()
+            assert goes_on.wait(60)
+            opened(self, device)
+        far.FarBackend.open = slow
+        thread = threading.Thread(target=lazy_devices.open_device, args=("far:0",))
+        thread.start()
+        assert begun.wait(60)
+        child = os.fork()
+        if not child:
+            (one,) = known_devices.recalled()
+            os._exit(0 if "forked" in registry.left("far:0") else 1)
+        goes_on.set()
+        assert os.waitpid(child, 0)[1] == 0
+        thread.join()
+        assert list(registry.joined()) == ["far:0"]
+        """
+    machine.python("-W", "ignore", "-c", textwrap.dedent(text))
+
+
 def test_small_work_does_not_even_recall_it(machine: Machine) -> None:
     machine.measured(open_seconds=1e-9)
     text = """

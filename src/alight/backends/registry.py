@@ -29,6 +29,7 @@ _reasons: dict[str, str] = {}
 _opened: dict[str, float] = {}  # seconds that opening took
 _named: dict[str, Recalled] = {}  # named, calibrated here, and not asked for anew
 _joined: dict[str, Device] = {}  # opened though nobody named them: they are calibrated
+_joining: set[str] = set()  # being opened so, by a thread that a forked child does not have
 _left: dict[str, str] = {}  # devices and kinds that cannot take part unasked here, and why
 
 _orphaned = False
@@ -241,8 +242,13 @@ def leaves_open(policy: Policy) -> bool:
 def join(one: Recalled) -> None:
     """Open a device that was calibrated here: from now on it takes part wherever the policy leaves
     that open. Raises as below."""
+    name = one.device.id
     with _finding:
-        _joined[one.device.id] = _open_recalled(one)
+        _joining.add(name)
+        try:
+            _joined[name] = _open_recalled(one)
+        finally:
+            _joining.discard(name)
 
 
 def _open_recalled(one: Recalled) -> Device:
@@ -354,7 +360,8 @@ def absences() -> dict[str, str]:
 def _after_fork() -> None:
     """Have nothing placed unasked on devices whose driver the parent has started."""
     global _orphaned
-    for kind in {name.partition(":")[0] for name in _opened} - {HOST_DEVICE}:
+    begun = {*_opened, *_joining}
+    for kind in {name.partition(":")[0] for name in begun} - {HOST_DEVICE}:
         _probed.add(kind)
         _left[kind] = (
             "this process was forked from one that uses it. Fix: start processes with the method "
@@ -362,6 +369,7 @@ def _after_fork() -> None:
         )
     _orphaned = bool(_joined)
     _joined.clear()
+    _joining.clear()
 
 
 if hasattr(os, "register_at_fork"):

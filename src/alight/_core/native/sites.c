@@ -14,10 +14,11 @@
 /* ``SITES``: 400 kB. ``MOST_OPS``: of a request; what is longer is judged by its first. ``FIRST``: runs of a site before it
    counts as one that comes again: the first finds cold caches, the second may. */
 enum { SITES = 4096, FIRST = 3, MOST_OPS = 256 };
-/* Requests before kernels run, in which NumPy stands in for them: the first makes the plan, and most of the others have to
-   promise a gain. And requests with kernels: a site wins with most of them. Where other work makes one in four look as
-   what it is not, one site in twenty is taken for what it is not (binomial). */
-enum { REHEARSED = 4, JUDGED = 12 };
+/* Requests before kernels run, in which NumPy stands in for them: the first makes the plan, the second asks for its
+   kernels, and not most of the others may promise a loss. And requests with kernels: a site wins with most of them.
+   Where other work makes one in four look as what it is not, one site in twenty is taken for what it is not
+   (binomial). */
+enum { MADE_READY = 2, REHEARSED = 6, JUDGED = 12 };
 /* What NumPy has to take at a function's sites: as long as its plan and kernels take at most (first_plan: 0.03 to 0.1 s). */
 static const double PRICE_SECONDS = 0.1;
 /* Of what NumPy took at a function's sites, what a trial may lose (the design's share for all that is measured in the
@@ -403,14 +404,12 @@ static bool gives_up(Site *site)
 /* Count a request of an open site before kernels have run there. */
 static void rehearse(Site *site, bool gains)
 {
-    site->cold++;
-    *(gains ? &site->won : &site->lost) += 1;
-    if (site->cold < REHEARSED) {
-        return;
+    if (++site->cold > MADE_READY && site->cold <= REHEARSED) {
+        *(gains ? &site->won : &site->lost) += 1;
     }
-    if (site->cold == REHEARSED && site->lost >= REHEARSED / 2 + 1) {
+    if (site->cold == REHEARSED && site->lost > (REHEARSED - MADE_READY) / 2) {
         leave(site, SHUT);
-    } else if (!gives_up(site) && site->cold == REHEARSED) {
+    } else if (site->cold >= REHEARSED && !gives_up(site) && site->cold == REHEARSED) {
         site->won = site->lost = 0;
     }
 }

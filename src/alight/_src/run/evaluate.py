@@ -273,8 +273,7 @@ def plan_of(graph: Graph, leaves: Sequence[Leaf], read: int = 0) -> Plan:
 
         entry = loop_placement.entry_for(graph, leaves, read, here)
     facts = facts_of(leaves, read)
-    if entry is not None:
-        facts = entry.placed(facts)
+    facts = facts if entry is None else entry.placed(facts)
     large = not planner_facts.asides and len(graph.nodes) >= stored_plans.LEAST_NODES
     if large:
         plan = stored_plans.found(graph, facts)
@@ -403,8 +402,7 @@ def _run(key: Key, values: list[Value]) -> None:
         from alight._src.run import loop_placement
 
         after = loop_placement.came(entry, values, plan)
-        if key not in _plans:
-            plan = _plan(key, values)
+        plan = _plans.get(key) or _plan(key, values)
     if entry is None or not entry.is_turn:
         while plan.unopened_devices is not None and ran_without(plan.unopened_devices):
             plan = _plan(key, values)
