@@ -19,6 +19,8 @@ enum { SITES = 4096, FIRST = 3, MOST_OPS = 256 };
    Where other work makes one in four look as what it is not, one site in twenty is taken for what it is not
    (binomial). */
 enum { MADE_READY = 2, REHEARSED = 6, JUDGED = 12 };
+/* Requests in a row that plans left to NumPy: a loop's first turns may lack operands of the later ones. */
+enum { IN_VAIN = 4 };
 /* What NumPy has to take at a function's sites: as long as its plan and kernels take at most (first_plan: 0.03 to 0.1 s). */
 static const double PRICE_SECONDS = 0.1;
 /* Of what NumPy took at a function's sites, what a trial may lose (the design's share for all that is measured in the
@@ -316,7 +318,7 @@ PyObject *floor_planned(Floor *self, PyObject *const *args, Py_ssize_t nargs)
         site->vain += site->vain_request != number;
         site->vain_request = number;
         npy_intp elements = elements_of(value);
-        if (site->vain >= REHEARSED && elements > site->most) {
+        if (site->vain >= IN_VAIN && elements > site->most) {
             raised += site->most == 0;
             site->most = elements;
         }
