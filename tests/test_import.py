@@ -243,6 +243,16 @@ def test_a_call_of_a_stored_kernel_loads_nothing_that_writes_kernels(tmp_path: P
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's heap")
+@pytest.mark.parametrize(
+    "first",
+    ["random.random(3)", "random.default_rng(1).random(3)", "random.random((2, 2)).trace()"],
+)
+def test_draws_that_a_program_begins_with_are_arrays(first: str) -> None:
+    program = f"import alight as np; print(type(np.{first} * 2).__name__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "Array", (done.returncode, done.stderr)
+
+
 def test_memory_that_a_call_frees_is_there_for_the_next() -> None:
     program = (
         "import alight, resource\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from alight._core import ArrayBase
+from alight._src.api import namespace_lookup as _lookup  # noqa: F401  (arrays and their methods)
 from alight._src.api.counter_rng import Counter
 from alight._src.base.originals import as_now, np
 from alight._src.record.numpy_fallback import run_in_numpy
@@ -24,7 +25,7 @@ _NOT_DRAWS = frozenset(("bit_generator", "spawn", "bytes", "seed", "get_state", 
 _IN_PLACE = frozenset(("shuffle",))
 
 
-def _draw(theirs: Any, name: str) -> Any:
+def _draw(theirs: Any, name: str, own: int) -> Any:
     def draw(*args: Any, **kwargs: Any) -> Any:
         changed = [a for a in args if isinstance(a, ArrayBase)] if name in _IN_PLACE else ()
         result = run_in_numpy(theirs, args, kwargs, changed)
@@ -35,7 +36,7 @@ def _draw(theirs: Any, name: str) -> Any:
             else result
         )
 
-    return public(dress(draw, theirs, name))
+    return public(dress(draw, theirs, name), draw=theirs, operands=own)
 
 
 def _shape(array: Any) -> tuple[int, ...]:
@@ -46,7 +47,7 @@ def _shape(array: Any) -> tuple[int, ...]:
 def _draws(source: Any) -> dict[str, Any]:
     """Return every drawing function of a generator class, with Arrays as results."""
     return {
-        name: _draw(value, name)
+        name: _draw(value, name, 1)
         for name, value in vars(source).items()
         if not name.startswith("_") and name not in _NOT_DRAWS and callable(value)
     }
@@ -83,7 +84,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     theirs = getattr(_now, name)
     drawn = callable(theirs) and not isinstance(theirs, type) and name not in _NOT_DRAWS
-    found = globals()[name] = _draw(theirs, name) if drawn else theirs
+    found = globals()[name] = _draw(theirs, name, 0) if drawn else theirs
     return found
 
 

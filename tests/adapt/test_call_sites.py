@@ -12,6 +12,7 @@ import pytest
 import alight
 from alight._core import floor
 from alight._src.adapt import paces
+from alight._src.base.cache_registry import Cache, forget
 from alight._src.run import evaluate, judged_sites
 
 FLOOR = 1_000_000
@@ -231,3 +232,39 @@ def test_an_error_stays_where_sites_are_about_to_open() -> None:
                     divided(x)
     finally:
         floor.wait(0.0)
+
+
+def in_vain(monkeypatch: pytest.MonkeyPatch, *vain: bool) -> Any:
+    """Return an array above the floor of whose power plans leave these requests to NumPy."""
+    floor.auto = floor.record_floor = N
+    x = array()
+    for one in vain:
+        monkeypatch.setattr(evaluate, "_is_vain", lambda plan, one=one: one)
+        assert power(x).storage.value.op is not None
+        np.asarray(power(x))
+    return x
+
+
+def test_sites_that_plans_leave_to_numpy_are_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = in_vain(monkeypatch, *[True] * 4)
+    recorded = floor.count
+    made = power(x)
+    assert floor.count == recorded and made.storage.value.op is None
+    assert np.array_equal(np.asarray(made), power(np.asarray(x)))
+
+
+def test_what_is_larger_is_recorded_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_vain(monkeypatch, *[True] * 4)
+    larger = alight.asarray(np.ones(N + 1))
+    assert power(larger).storage.value.op is not None
+
+
+def test_sites_that_gained_once_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = in_vain(monkeypatch, False, *[True] * 8)
+    assert power(x).storage.value.op is not None
+
+
+def test_other_plans_have_them_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = in_vain(monkeypatch, *[True] * 4)
+    forget(Cache.PLANS)
+    assert power(x).storage.value.op is not None

@@ -18,7 +18,8 @@ import pytest
 from test_core_once import outcome
 
 import alight
-from alight._core import ArrayBase, floor
+import alight.random as random_functions
+from alight._core import ArrayBase, floor, hooks
 from alight._src.api.ufunc_objects import Ufunc
 
 pytestmark = pytest.mark.usefixtures("small_is_small")
@@ -257,3 +258,135 @@ def test_waiting_for_ever_asks_no_clock() -> None:
     finally:
         floor.wait(0.0)
     assert not floor.waits() and floor.record_floor == 1000
+
+
+def test_the_collector_has_nothing_to_look_for_in_what_numpy_made() -> None:
+    x = alight.asarray(np.ones(5)) * 2
+    assert not gc.is_tracked(x) and not gc.is_tracked(x.sum())
+    assert x.storage.value.op is None and gc.is_tracked(x)
+
+
+SHARED: tuple[tuple[Any, Any], ...] = (
+    (lambda np: np.ones(5) * 2, ...),
+    (lambda np: (np.ones(5) * 2).sum(), ()),
+    (lambda np: np.ones((2, 3)) > 0, (1, 2)),
+    (lambda np: (np.ones(5) > 0).all(), ()),
+)
+
+
+@pytest.mark.parametrize(("make", "key"), SHARED)
+def test_memory_is_given_away_without_a_storage(make: Any, key: Any) -> None:
+    x = make(alight)
+    shared = x.to_numpy()
+    assert held(x) == "ndarray"
+    shared[key] = 0
+    assert np.array_equal(x, shared)
+    x[key] = 1
+    assert np.array_equal(x, shared) and shared[key].all()
+    with alight.policy(floor=0):  # what is recorded has a storage, and sees who else writes
+        expect, later = shared + 1, x + 1
+        shared[key] = 0
+        assert np.array_equal(later, expect)
+        x[key] = 1
+    assert shared[key].all() and np.array_equal(x, shared)
+
+
+def test_memory_that_was_given_away_lives_as_long_as_somebody_has_it() -> None:
+    x = alight.asarray(np.ones(5)) * 2
+    shared = x.to_numpy()
+    del x
+    assert shared.tolist() == [2.0] * 5
+
+
+def test_who_asks_for_the_class_is_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def appears(own: type, code: Any) -> type:
+        asked.append(code.co_name)
+        return np.ndarray if code.co_name == "means" else own
+
+    def means(x: Any) -> bool:
+        return isinstance(x, np.ndarray)
+
+    def reaches(x: Any) -> bool:
+        return isinstance(x, np.ndarray)
+
+    monkeypatch.setattr(hooks, "appears", appears)
+    x = alight.asarray(np.ones(3))
+    assert [means(x) for _ in range(9)] == [True] * 9
+    assert [reaches(x) for _ in range(9)] == [False] * 9
+    assert [means(x * 2) for _ in range(9)] == [True] * 9
+    assert asked == ["means", "reaches"]
+
+
+CALLS: tuple[Any, ...] = (
+    lambda np, x, y, o: np.add(x, y, out=o, where=x > 3),
+    lambda np, x, y, o: np.add(x, y, where=x > 3, out=o),
+    lambda np, x, y, o: np.multiply(x, 2, out=o, where=[True] * 8),
+    lambda np, x, y, o: np.sqrt(x, dtype=np.float32),
+    lambda np, x, y, o: np.add(x, y, dtype="i4", casting="unsafe"),
+    lambda np, x, y, o: np.add(x, y, dtype="i4"),
+    lambda np, x, y, o: np.divide(x, 0.0, out=o[::-1], where=y < 2),
+    lambda np, x, y, o: np.add(x, y, out=o[:3]),
+    lambda np, x, y, o: np.add(x, y, out=o, where=np.ones((2, 8), bool)),
+    lambda np, x, y, o: np.add(x[1:], x[:-1], out=x[1:], where=y[1:] > 0),
+    lambda np, x, y, o: np.add(x, y, out=None, where=True),
+    lambda np, x, y, o: np.add(x, y, out=(o,), where=x > 3),
+    lambda np, x, y, o: np.add(x, y, where=None),
+    lambda np, x, y, o: np.add(x, y, nothing=3),
+)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_ufuncs_take_words_at_once(call: Any) -> None:
+    def made(np: Any) -> Any:
+        x, y, o = np.arange(8.0), np.arange(8.0)[::-1].copy(), np.full(8, -1.0)
+        found = call(np, x, y, o)
+        return [np.asarray(each).tolist() for each in (found, x, y, o)]
+
+    assert outcome(lambda: made(alight)) == outcome(lambda: made(np))
+
+
+def test_a_masked_ufunc_asks_no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, o = alight.asarray(np.arange(8.0)), alight.asarray(np.zeros(8))
+    monkeypatch.setattr(Ufunc, "_call", None)
+    alight.add(x, 1.0, out=o, where=x > 3)
+    assert o.tolist() == [0.0] * 4 + [5.0, 6.0, 7.0, 8.0]
+
+
+DRAWS: tuple[Any, ...] = (
+    lambda rng: rng.random(5),
+    lambda rng: rng.random(),
+    lambda rng: rng.random((2, 3), dtype="float32"),
+    lambda rng: rng.integers(0, 9, size=4),
+    lambda rng: rng.integers(9),
+    lambda rng: rng.integers(0, 2, size=3, dtype=bool),
+    lambda rng: rng.normal(0, 1, (2, 2)),
+    lambda rng: rng.choice([1, 2, 3], 4),
+    lambda rng: rng.choice(["a", "b"], 4),
+    lambda rng: rng.permutation(6),
+    lambda rng: rng.shuffle([1, 2, 3]),
+    lambda rng: rng.multinomial(5, [0.5, 0.5]),
+    lambda rng: rng.multivariate_normal([0, 0], [[1, 0], [0, 1]], 3),
+    lambda rng: rng.dirichlet([1, 2], 3),
+    lambda rng: rng.random(-1),
+    lambda rng: rng.random(size="x"),
+    lambda rng: rng.normal(scale=-1.0),
+)
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_what_generators_draw_is_numpys(draw: Any) -> None:
+    def made(np: Any) -> Any:
+        rng = np.random.default_rng(3)
+        found = draw(rng)
+        kind = str(np.asarray(found).dtype), np.ndim(found), isinstance(found, np.generic)
+        return kind, np.asarray(found).tolist(), rng.random()
+
+    assert outcome(lambda: made(alight)) == outcome(lambda: made(np))
+
+
+def test_a_draw_of_numbers_asks_no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = alight.random.default_rng(1)
+    monkeypatch.setattr(random_functions, "run_in_numpy", None)
+    assert held(rng.random(4)) == "ndarray" and isinstance(rng.random(), float)

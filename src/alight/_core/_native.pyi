@@ -357,6 +357,14 @@ class Floor:
         least, and whether NumPy stood in for them; tell whether its sites have lost with kernels
         that have run."""
 
+    def planned(self, values: list[Any], inputs: int, vain: bool, /) -> None:
+        """Note of a request's values, of which the first so many are inputs, whether its plan
+        leaves all of it to NumPy: call sites of which only such ones came are NumPy's at once, up
+        to as many elements."""
+
+    def replan(self) -> None:
+        """Have those sites recorded again: plans may become others."""
+
     def shut(self, kept: bool, /) -> None:
         """Leave the sites that have lost to NumPy; ``kept``: go on with them."""
 
@@ -467,6 +475,7 @@ def Public(
     pace: bytearray | None = None,
     ask: Callable[..., Any] | None = None,
     first: Callable[[Any], Any] | None = None,
+    draw: Callable[..., Any] | None = None,
 ) -> Any:
     """Return a function or method as programs have it: what it raises is shown to ``erred`` on its
     way out, and goes on with the traceback that it has then.
@@ -477,6 +486,8 @@ def Public(
     ``pace``, a row of `Floor.paces`, says what is small to ``once``. Or ``ask``, which reads its
     first argument, whatever its size, and gives what is no array; a type: where that is a number.
     ``first`` is called with an array that is the only argument, and may give NotImplemented.
+    Or ``draw``, which makes something new where no argument behind the first ``operands`` is an
+    array.
     """
 
 class Namespace(ModuleType):

@@ -7,20 +7,24 @@ enum { SPARE = 32 };
 static PyObject *spare[SPARE];
 static int spares;
 
-/* Return an array whose fields are NULL. */
-static Array *array_alloc(PyTypeObject *type)
+/* Return an array whose fields are NULL, which the collector looks at or not. */
+static Array *array_alloc(PyTypeObject *type, bool tracked)
 {
-    if (spares == 0 || (PyObject *)type != hooks->array) {
-        return (Array *)type->tp_alloc(type, 0);
+    PyObject *self;
+    if (spares > 0 && (PyObject *)type == hooks->array) {
+        self = PyObject_Init(spare[--spares], type);
+    } else if ((self = type->tp_alloc(type, 0)) != NULL) {
+        PyObject_GC_UnTrack(self);
     }
-    PyObject *self = PyObject_Init(spare[--spares], type);
-    PyObject_GC_Track(self);
+    if (tracked && self != NULL) {
+        PyObject_GC_Track(self);
+    }
     return (Array *)self;
 }
 
 PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window)
 {
-    Array *self = array_alloc(type);
+    Array *self = array_alloc(type, true);
     if (self != NULL) {
         live_arrays++;
         self->storage = Py_NewRef(storage);
@@ -29,10 +33,11 @@ PyObject *array_over(PyTypeObject *type, PyObject *storage, PyObject *window)
     return (PyObject *)self;
 }
 
-/* Return an array of what NumPy made: a fresh ndarray, or a scalar; consumes it. */
+/* Return an array of what NumPy made: a fresh ndarray, or a scalar; consumes it. No cycle goes through those: the
+   collector, which NumPy's own arrays never meet, has nothing to look for until there is a storage. */
 PyObject *array_made_of(PyTypeObject *type, PyObject *made)
 {
-    Array *self = array_alloc(type);
+    Array *self = array_alloc(type, (PyObject *)type != hooks->array);
     if (self == NULL) {
         Py_DECREF(made);
         return NULL;
@@ -46,15 +51,21 @@ PyObject *array_made_of(PyTypeObject *type, PyObject *made)
 /* Give an array that NumPy made a storage. Where memory is out it has none, and no error is set. */
 void array_store(Array *self)
 {
-    PyObject *type, *error, *trace, *made = Py_NewRef(self->made);
+    PyObject *type, *error, *trace;
+    bool seen = PyArray_CheckExact(self->made) && Py_REFCNT(self->made) > 1; /* by whom its bytes were given (exported) */
+    PyObject *made = Py_NewRef(self->made);
     PyErr_Fetch(&type, &error, &trace);
     PyObject *array = PyArray_CheckExact(made) ? Py_NewRef(made) : PyArray_FromScalar(made, NULL);
     Value *value = array == NULL ? NULL : fresh_value(array);
     PyObject *storage = value == NULL ? NULL : storage_new(value);
     if (storage != NULL && self->storage == NULL) { /* the collector may have run code that asked, too */
+        ((Data *)value->data)->shared = seen;
         self->storage = Py_NewRef(storage);
         join_writing((Storage *)storage, made);
         Py_CLEAR(self->made);
+        if (!PyObject_GC_IsTracked((PyObject *)self)) {
+            PyObject_GC_Track(self);
+        }
     }
     Py_XDECREF(storage);
     Py_XDECREF((PyObject *)value);
@@ -130,7 +141,7 @@ static PyObject *array_ufunc(PyObject *self, PyObject *const *args, Py_ssize_t n
     if (kwnames == NULL && PyUnicode_Check(args[1]) && PyUnicode_CompareWithASCIIString(args[1], "__call__") == 0
         && hooks->at_once != NULL && PyDict_Check(hooks->at_once)
         && PyDict_GetItemWithError(hooks->at_once, args[0]) != NULL) {
-        PyObject *result = once_call(args[0], args + 2, nargs - 2);
+        PyObject *result = once_call(args[0], args + 2, nargs - 2, NULL);
         if (result != NULL) {
             return result;
         }
@@ -307,16 +318,44 @@ static void owe_interrupts(void)
     PyErr_Restore(type, error, traceback);
 }
 
+/* What the hook said an array of the class itself shows to some code: outside of jitted calls it always says that. */
+enum { TOLD = 64 };
+static struct {
+    PyObject *code, *hook, *shown; /* all kept, so that their addresses stay their own */
+} told[TOLD];
+
+/* Return the class that an array shows to the code that runs. */
+static PyObject *shown_to(PyObject *self, PyFrameObject *frame)
+{
+    PyObject *appears = Py_NewRef(hooks->appears), *code = (PyObject *)PyFrame_GetCode(frame), *shown;
+    size_t place = ((size_t)code >> 5) % TOLD;
+    bool lasting = is_ours(self) && floors->traced == 0;
+    if (lasting && told[place].code == code && told[place].hook == appears) {
+        shown = Py_NewRef(told[place].shown);
+    } else {
+        shown = PyObject_CallFunctionObjArgs(appears, (PyObject *)Py_TYPE(self), code, NULL);
+        if (lasting && shown != NULL && floors->traced == 0) {
+            PyObject *old[] = {told[place].code, told[place].hook, told[place].shown};
+            told[place].code = Py_NewRef(code);
+            told[place].hook = Py_NewRef(appears);
+            told[place].shown = Py_NewRef(shown);
+            for (size_t i = 0; i < sizeof(old) / sizeof(old[0]); i++) {
+                Py_XDECREF(old[i]);
+            }
+        }
+    }
+    Py_DECREF(code);
+    Py_DECREF(appears);
+    return shown;
+}
+
 static PyObject *array_class(PyObject *self, void *closure)
 {
     PyFrameObject *frame = hooks->appears == Py_None || hooks->appears == NULL ? NULL : PyEval_GetFrame();
     if (frame == NULL) {
         return Py_NewRef((PyObject *)Py_TYPE(self));
     }
-    PyObject *appears = Py_NewRef(hooks->appears), *code = (PyObject *)PyFrame_GetCode(frame), *shown;
-    shown = PyObject_CallFunctionObjArgs(appears, (PyObject *)Py_TYPE(self), code, NULL);
-    Py_DECREF(code);
-    Py_DECREF(appears);
+    PyObject *shown = shown_to(self, frame);
     if (shown == NULL && PyErr_ExceptionMatches(PyExc_AttributeError) && is_interrupt()) { /* isinstance would drop it */
         owe_interrupts();
         PyErr_Clear();

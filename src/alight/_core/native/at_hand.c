@@ -213,10 +213,32 @@ int set_element_at_hand(Array *array, PyObject *key, PyObject *item)
     return done;
 }
 
+/* The same of an array that is what NumPy made and nothing else: who has a view of that is found out by its references
+   once there is to be a storage. */
+static PyObject *export_made(Array *array, PyObject *made)
+{
+    if (!PyArray_CheckExact(made)) {
+        PyObject *whole = PyArray_FromScalar(made, NULL);
+        if (whole == NULL || array->made != made) { /* the collector may have run code that gave it a storage */
+            Py_XDECREF(whole);
+            return NULL;
+        }
+        array->made = whole;
+        Py_DECREF(made);
+        made = whole;
+    }
+    bool empty = PyArray_SIZE((PyArrayObject *)made) == 0; /* the hook refuses those as indices */
+    return is_alone(made) && !empty ? PyArray_View((PyArrayObject *)made, NULL, NULL) : NULL;
+}
+
 /* Return an ndarray that shares the memory of an array, as `export` (storage_io) does, where that lies on the host
    and nobody but the array needs what is there; NULL where not, without an error unless memory is out. */
 PyObject *export_at_hand(Array *array)
 {
+    PyObject *made = floors->traced ? NULL : made_of((PyObject *)array), *shared = made == NULL ? NULL : export_made(array, made);
+    if (shared != NULL || PyErr_Occurred()) {
+        return shared;
+    }
     Storage *storage = floors->traced ? NULL : (Storage *)storage_of(array);
     Layout *layout = window_of(array);
     if (storage == NULL || layout == NULL || layout->size == 0 || !is_value(storage->value) || storage->lease != Py_None || !may_write(storage)

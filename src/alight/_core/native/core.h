@@ -93,7 +93,7 @@ typedef struct {
     double begins;
     double addition; /* seconds that NumPy takes to add one float64 to another */
     long long budget, limit, count, pending, traced;
-    Py_ssize_t passed; /* the floor of the site that called last, where that is lower; else 0 */
+    Py_ssize_t passed; /* the floor of the site that called last, where it has its own; else 0 */
     Py_ssize_t judging; /* sites that are open, and not judged yet */
     char scalars, met, rehearses;
 } Floor;
@@ -194,10 +194,13 @@ typedef struct {
     bool lowers; /* the floor is one that sites may lower */
 } SiteWork;
 npy_intp site_floor(npy_intp least);
+extern npy_intp left_in_vain; /* elements up to which plans left all to NumPy at the site that called last */
 SiteWork begin_work(PyObject *const *plain, Py_ssize_t count, npy_intp least, bool product);
 void end_work(SiteWork work);
 PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *floor_took(Floor *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *floor_planned(Floor *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *floor_replan(Floor *self, PyObject *unused);
 PyObject *floor_shut(Floor *self, PyObject *kept);
 PyObject *floor_sites(Floor *self, PyObject *unused);
 PyObject *floor_forget(Floor *self, PyObject *unused);
@@ -286,11 +289,13 @@ PyObject *taken_over(PyObject *made, npy_intp least);
 PyObject *scalar_adopted(PyObject *scalar);
 Value *fresh_value(PyObject *array);
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_t least);
+PyObject *once_few(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_t least);
 PyObject *once_unary(unaryfunc run, PyObject *array, Py_ssize_t least);
 PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other);
 bool calls_ready(void);
-PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs);
-PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *out);
+bool is_plain_data(PyObject *item, npy_intp *left, int depth);
+PyObject *once_draw(PyObject *function, Py_ssize_t own, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames); /* creation.c */
+PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *once_gather(PyObject *array, PyObject *key);

@@ -10,6 +10,38 @@ typedef struct {
     Direct direct; /* the C function behind ``function``, where it takes a vector and names; else NULL */
 } Creation;
 
+/* Return what NumPy's generators draw that are given no arrays, behind so many arguments of their own. NULL without an
+   error: nothing was drawn. */
+PyObject *once_draw(PyObject *function, Py_ssize_t own, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    enum { LISTED = 256 }; /* numbers in lists: of more the hook looks through them as quickly */
+    Py_ssize_t least, count = nargs + (kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames));
+    npy_intp left = LISTED;
+    if (nargs < own || !may_do(&least)) {
+        return NULL;
+    }
+    for (Py_ssize_t i = own; i < count; i++) {
+        if (!is_plain_data(args[i], &left, 0)) {
+            return NULL;
+        }
+    }
+    PyObject *made = PyObject_Vectorcall(function, args, nargs, kwnames), *hook = hooks->taken;
+    if (made == NULL || !PyArray_CheckExact(made)) {
+        return made;
+    }
+    if (PyArray_NDIM((PyArrayObject *)made) == 0) {
+        return PyArray_Return((PyArrayObject *)made);
+    }
+    if (is_fresh(made) || hook == NULL) {
+        return taken_over(made, least);
+    }
+    Py_INCREF(hook);
+    PyObject *result = PyObject_CallFunctionObjArgs(hook, made, empty_tuple, empty_tuple, Py_False, NULL);
+    Py_DECREF(hook);
+    Py_DECREF(made);
+    return result;
+}
+
 /* Find the elements from which on a new array is large. Before the floor is known, those from which on it is
    asked for. */
 static bool large_from(Py_ssize_t *least)

@@ -370,6 +370,9 @@ static PyMethodDef floor_methods[] = {
     {"took", (PyCFunction)(void (*)(void))floor_took, METH_FASTCALL,
      "Note what that request took and its steps, what kernels are to take at least, and whether NumPy stood in for "
      "them; tell whether its sites have lost."},
+    {"planned", (PyCFunction)(void (*)(void))floor_planned, METH_FASTCALL,
+     "Note of a request's values, of which the first so many are inputs, whether its plan leaves all to NumPy."},
+    {"replan", (PyCFunction)floor_replan, METH_NOARGS, "Have all sites recorded again whose requests were in vain."},
     {"shut", (PyCFunction)floor_shut, METH_O, "Leave the sites that have lost to NumPy; true: keep them, judged."},
     {"sites", (PyCFunction)floor_sites, METH_NOARGS,
      "Return code, instruction, runs in NumPy, elements of the latest, seconds, state, row of the table of paces and "

@@ -56,6 +56,69 @@ static bool cannot_overflow(PyObject *const *both)
     return values[0] < limit && values[1] < limit && (natural ? values[1] >= 0 && values[0] >= values[1] : values[0] > -limit && values[1] > -limit);
 }
 
+/* Of so few elements none is counted where it was called, and none has a floor of its own. */
+enum { FEW = COUNTED - 1 };
+
+/* Return, borrowed, the ndarray with axes and of few elements that is the whole of an array, at hand; else NULL. */
+static inline PyArrayObject *few_of(PyObject *item, npy_intp *size)
+{
+    PyObject *made = made_of(item);
+    if (made == NULL && is_ours(item) && ((Array *)item)->window == Py_None && Py_IS_TYPE(((Array *)item)->storage, &StorageType)) {
+        Value *value = (Value *)((Storage *)((Array *)item)->storage)->value;
+        Data *data = is_value((PyObject *)value) && !is_pending(value) ? (Data *)value->data : NULL;
+        made = is_data((PyObject *)data) && data->layout == value->layout && value->offset == 0 ? data->array : NULL;
+    }
+    if (made == NULL || !PyArray_CheckExact(made) || PyArray_NDIM((PyArrayObject *)made) == 0) {
+        return NULL;
+    }
+    PyArrayObject *array = (PyArrayObject *)made;
+    *size = 1;
+    for (int i = 0; i < PyArray_NDIM(array) && *size <= FEW; i++) {
+        *size *= PyArray_DIM(array, i);
+    }
+    return *size <= FEW ? array : NULL;
+}
+
+static inline bool is_number(PyObject *item) { return PyFloat_CheckExact(item) || PyLong_CheckExact(item); }
+
+static inline bool of_one_shape(PyArrayObject *one, PyArrayObject *other)
+{
+    bool same = PyArray_NDIM(one) == PyArray_NDIM(other);
+    for (int i = 0; same && i < PyArray_NDIM(one); i++) {
+        same = PyArray_DIM(one, i) == PyArray_DIM(other, i);
+    }
+    return same;
+}
+
+/* Find, borrowed, what NumPy takes for what loops over small arrays compute with most: two of few elements and of one
+   shape, or one and a number of Python's. What is asked of others is known of these. */
+static bool few_alike(PyObject *left, PyObject *right, Py_ssize_t least, PyObject **both)
+{
+    npy_intp size = 0, other = 0;
+    PyArrayObject *one = few_of(left, &size), *two = few_of(right, &other);
+    bool alike = one != NULL && two != NULL ? of_one_shape(one, two) : (one != NULL && is_number(right)) || (two != NULL && is_number(left));
+    size = size > other ? size : other;
+    both[0] = one == NULL ? left : (PyObject *)one;
+    both[1] = two == NULL ? right : (PyObject *)two;
+    return alike && size < least && (floors->kept == 0 || size < floors->kept);
+}
+
+/* Return what NumPy's operator gives of such. */
+PyObject *once_few(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_t least)
+{
+    PyObject *both[2];
+    if (!few_alike(left, right, least, both) || run == PyNumber_MatrixMultiply || !may_do_below(least)) {
+        return NULL;
+    }
+    floors->passed = 0;
+    Py_INCREF(both[0]);
+    Py_INCREF(both[1]);
+    PyObject *result = taken_over(run(both[0], both[1]), least);
+    Py_DECREF(both[0]);
+    Py_DECREF(both[1]);
+    return result;
+}
+
 PyObject *once_binary(binaryfunc run, PyObject *left, PyObject *right, Py_ssize_t least)
 {
     if (!may_do_below(least)) {
@@ -159,13 +222,15 @@ PyObject *once_in_place(binaryfunc run, PyObject *array, PyObject *other)
             return result;
         }
     }
+    PyObject *few[2];
+    bool bare = few_alike(array, other, least, few) && few[0] != array;
     bool quick = run == PyNumber_InPlaceAdd || run == PyNumber_InPlaceSubtract || run == PyNumber_InPlaceMultiply;
-    npy_intp most = quick ? paced_in_place(array, other, least) : least;
+    npy_intp most = !bare && quick ? paced_in_place(array, other, least) : least;
     Writing writing = {NULL, NULL, 0, NULL};
-    PyObject *item = operand_as_made(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &writing);
+    PyObject *item = bare ? Py_NewRef(few[1]) : operand_as_made(other, most), *target = item == NULL ? NULL : bytes_to_write((Array *)array, most, &writing);
     PyObject *both[2] = {target, target};
-    bool small = target != NULL && !may_change(target, item) && (!may_overflow(run, array, array, both) || stays_in_place(target, item));
-    SiteWork work = small ? begin_work(&target, 1, least, false) : (SiteWork){0};
+    bool small = target != NULL && (bare || (!may_change(target, item) && (!may_overflow(run, array, array, both) || stays_in_place(target, item))));
+    SiteWork work = small && !bare ? begin_work(&target, 1, least, false) : (SiteWork){0};
     PyObject *result = small ? run(target, item) : NULL;
     end_work(work);
     end_writing(&writing);

@@ -71,60 +71,16 @@ bool outgrow(PyObject *const *items, Py_ssize_t count, npy_intp least, Growth gr
     return elements >= least;
 }
 
-PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
-{
-    return once_into(function, args, nargs, NULL);
-}
-
-/* Return what a ufunc gives of small operands; ``out``, if there is one, is what it writes into. */
-PyObject *once_into(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *out)
-{
-    static PyObject *names; /* ("out",) */
-    PyObject *plain[MOST + 1];
-    Py_ssize_t least, count = 0;
-    if (nargs > MOST || !may_do(&least) || (out != NULL && !is_ours(out))) {
-        return NULL;
-    }
-    if (names == NULL && (names = Py_BuildValue("(s)", "out")) == NULL) {
-        return NULL;
-    }
-    bool product = function == numpy_matmul;
-    npy_intp most = !product ? ufunc_floor(function, args, nargs, least) : nargs == 2 && out == NULL ? paced_product(args[0], args[1], least) : least;
-    while (count < nargs && (plain[count] = operand(args[count], most)) != NULL) {
-        count++;
-    }
-    bool small = count == nargs && !outgrow(plain, count, most, product ? PRODUCT : BROADCAST);
-    Writing writing = {NULL, NULL, 0, NULL};
-    PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, most, &writing) : NULL, *result = NULL;
-    small = small && (out == NULL ? !PyErr_Occurred() : target != NULL);
-    SiteWork work = small ? begin_work(plain, count, least, product) : (SiteWork){0};
-    if (target != NULL) {
-        plain[count++] = target;
-        result = PyObject_Vectorcall(function, plain, nargs, names);
-        end_writing(&writing);
-        if (result != NULL) {
-            Py_SETREF(result, Py_NewRef(out));
-        }
-    } else if (small) {
-        result = taken_over(PyObject_Vectorcall(function, plain, nargs, NULL), least);
-    }
-    end_work(work);
-    while (count > 0) {
-        Py_DECREF(plain[--count]);
-    }
-    return result;
-}
-
 static inline bool is_list(PyObject *item) { return PyTuple_CheckExact(item) || PyList_CheckExact(item); }
 
 /* Tell whether an argument is plain data: numbers, words, dtypes, and lists of them, of less than ``left`` items. */
-static bool is_plain(PyObject *item, npy_intp *left, int depth)
+bool is_plain_data(PyObject *item, npy_intp *left, int depth)
 {
     if (is_list(item)) {
         Py_ssize_t count = PySequence_Fast_GET_SIZE(item);
         *left -= count;
         for (Py_ssize_t i = 0; *left > 0 && depth < DEEP && i < count; i++) {
-            if (!is_plain(PySequence_Fast_GET_ITEM(item, i), left, depth + 1)) {
+            if (!is_plain_data(PySequence_Fast_GET_ITEM(item, i), left, depth + 1)) {
                 return false;
             }
         }
@@ -135,6 +91,62 @@ static bool is_plain(PyObject *item, npy_intp *left, int depth)
         || PyArray_IsScalar(item, Number) || PyArray_IsScalar(item, Bool);
 }
 
+static bool is_named(PyObject *name, const char *word) { return PyUnicode_CompareWithASCIIString(name, word) == 0; }
+
+/* Return what a ufunc gives of small operands, of those that it reads by ``where`` too, or writes into its ``out``. */
+PyObject *once_call(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *plain[MOST], *read[MOST], *out = NULL, **place = NULL, *result = NULL;
+    Py_ssize_t least, reads = 0, named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames), count = 0;
+    if (nargs + named > MOST || !may_do(&least)) {
+        return NULL;
+    }
+    bool product = function == numpy_matmul;
+    npy_intp most = !product ? ufunc_floor(function, args, nargs, least) : nargs == 2 && named == 0 ? paced_product(args[0], args[1], least) : least;
+    for (; count < nargs + named; count++) {
+        PyObject *item = args[count], *name = count < nargs ? NULL : PyTuple_GET_ITEM(kwnames, count - nargs);
+        npy_intp left = MOST;
+        if (name == NULL || is_named(name, "where")) {
+            plain[count] = operand(item, most);
+            read[reads++] = plain[count];
+        } else if (is_named(name, "out")) {
+            plain[count] = is_ours(item) ? Py_NewRef(item) : NULL; /* until what is read is known */
+            place = &plain[count];
+            out = item;
+        } else {
+            bool says = is_named(name, "dtype") || is_named(name, "casting");
+            plain[count] = says && is_plain_data(item, &left, 0) ? Py_NewRef(item) : NULL;
+        }
+        if (plain[count] == NULL) {
+            break;
+        }
+    }
+    bool small = count == nargs + named && !outgrow(read, reads, most, product ? PRODUCT : BROADCAST);
+    Writing writing = {NULL, NULL, 0, NULL};
+    PyObject *target = small && out != NULL ? bytes_to_write((Array *)out, most, &writing) : NULL;
+    small = small && (out == NULL ? !PyErr_Occurred() : target != NULL);
+    if (target != NULL) {
+        Py_SETREF(*place, target);
+    }
+    SiteWork work = small ? begin_work(read, reads, least, product) : (SiteWork){0};
+    if (small) {
+        result = PyObject_Vectorcall(function, plain, nargs, kwnames);
+    }
+    if (target != NULL) {
+        end_writing(&writing);
+        if (result != NULL) {
+            Py_SETREF(result, Py_NewRef(out));
+        }
+    } else {
+        result = taken_over(result, least);
+    }
+    end_work(work);
+    while (count > 0) {
+        Py_DECREF(plain[--count]);
+    }
+    return result;
+}
+
 /* Return an argument that is read as NumPy takes it: an array, plain data, or a few of them in a list. */
 static PyObject *taken_in(PyObject *item, npy_intp least)
 {
@@ -142,7 +154,7 @@ static PyObject *taken_in(PyObject *item, npy_intp least)
     if (is_ours(item)) {
         return operand(item, least);
     }
-    if (is_plain(item, &left, 0)) {
+    if (is_plain_data(item, &left, 0)) {
         return Py_NewRef(item);
     }
     if (!is_list(item)) {
@@ -236,7 +248,7 @@ static Py_ssize_t others(Py_ssize_t nargs, PyObject *kwnames)
     Py_ssize_t named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
     for (Py_ssize_t i = 0; i < named; i++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, i);
-        if (PyUnicode_CompareWithASCIIString(name, "axis") != 0 && PyUnicode_CompareWithASCIIString(name, "keepdims") != 0) {
+        if (!is_named(name, "axis") && !is_named(name, "keepdims")) {
             return PY_SSIZE_T_MAX;
         }
     }
@@ -253,7 +265,7 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace,
         return NULL;
     }
     for (Py_ssize_t i = 0; i < named; i++) {
-        if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), "device") == 0) {
+        if (is_named(PyTuple_GET_ITEM(kwnames, i), "device")) {
             return NULL; /* alight's own words say that there is but one */
         }
     }
@@ -263,7 +275,7 @@ PyObject *once_function(PyObject *function, Py_ssize_t operands, PyObject *pace,
         npy_intp left = least;
         PyObject *item = args[done];
         bool read = done < operands && done < nargs;
-        plain[done] = read ? taken_in(item, most) : is_plain(item, &left, 0) ? Py_NewRef(item) : NULL;
+        plain[done] = read ? taken_in(item, most) : is_plain_data(item, &left, 0) ? Py_NewRef(item) : NULL;
         if (plain[done] == NULL) {
             break;
         }
@@ -305,7 +317,7 @@ static PyObject *taken_key(PyObject *key, npy_intp least, int *arrays)
     }
     if (PySlice_Check(key)) {
         PySliceObject *slice = (PySliceObject *)key;
-        bool ends = is_plain(slice->start, &left, DEEP) && is_plain(slice->stop, &left, DEEP) && is_plain(slice->step, &left, DEEP);
+        bool ends = is_plain_data(slice->start, &left, DEEP) && is_plain_data(slice->stop, &left, DEEP) && is_plain_data(slice->step, &left, DEEP);
         return ends ? Py_NewRef(key) : NULL;
     }
     if (key == Py_Ellipsis || key == Py_None || PyLong_CheckExact(key)) {
@@ -313,7 +325,7 @@ static PyObject *taken_key(PyObject *key, npy_intp least, int *arrays)
     }
     *arrays += 1;
     if (PyList_CheckExact(key)) {
-        return is_plain(key, &left, 0) ? Py_NewRef(key) : NULL;
+        return is_plain_data(key, &left, 0) ? Py_NewRef(key) : NULL;
     }
     PyObject *array = is_ours(key) || PyArray_CheckExact(key) ? operand(key, least) : NULL;
     if (array != NULL && (!PyArray_CheckExact(array) || PyArray_NDIM((PyArrayObject *)array) == 0)) {
@@ -371,7 +383,7 @@ PyObject *once_change(PyObject *function, PyObject *const *args, Py_ssize_t narg
     }
     for (Py_ssize_t i = 1; i < count; i++) {
         npy_intp left = least;
-        if (!is_plain(args[i], &left, 0)) {
+        if (!is_plain_data(args[i], &left, 0)) {
             return NULL;
         }
         plain[i] = args[i];
@@ -397,7 +409,7 @@ PyObject *once_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
     }
     for (Py_ssize_t i = 1; i < nargs; i++) {
         npy_intp left = MOST;
-        if (!is_plain(args[i], &left, 0)) {
+        if (!is_plain_data(args[i], &left, 0)) {
             return NULL;
         }
         plain[i] = args[i];
@@ -426,7 +438,7 @@ PyObject *once_view(PyObject *function, PyObject *const *args, Py_ssize_t nargs)
     }
     for (Py_ssize_t i = 1; i < nargs; i++) {
         npy_intp left = MOST * DEEP;
-        if (!is_plain(args[i], &left, 0)) {
+        if (!is_plain_data(args[i], &left, 0)) {
             return NULL;
         }
         plain[i] = args[i];

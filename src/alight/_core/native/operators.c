@@ -251,6 +251,9 @@ static PyObject *binary(int index, PyObject *left, PyObject *right)
     if (!floor_in_force(&least)) {
         return NULL;
     }
+    if ((result = once_few(numpy_binary[index], left, right, least)) != NULL || PyErr_Occurred()) {
+        return result;
+    }
     PyObject *items[2] = {left, right};
     least = op_floor(pace_of(operator, right), items, 2, site_floor(least));
     /* What NumPy has just made is mostly small; who asks for its storage makes one. */

@@ -79,6 +79,7 @@ static npy_intp floor_of(PyObject *row, Largest largest, npy_intp least)
     npy_intp found = paced_type(row, largest.number, floors->automatic, WHOLE);
     price(row, found, floors->automatic);
     found = found < COUNTED ? COUNTED : found;
+    found = found <= left_in_vain ? left_in_vain + 1 : found;
     if (!is_measured(least) || (floors->passed > 0 && floors->passed < found)) {
         return least; /* it was given; or its site is open, or has won with fewer */
     }

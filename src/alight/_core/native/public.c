@@ -7,8 +7,9 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *weakrefs, *dict, *function, *erred;
     PyObject *pace; /* how much of it NumPy does in the time of an addition (pace.c) */
-    /* NumPy's own: called of small arrays, giving the view that a call is, and in place; or what only reads one */
-    PyObject *once, *view, *change, *ask;
+    /* NumPy's own: called of small arrays, giving the view that a call is, and in place; what only reads one; or
+       what draws, of no arrays */
+    PyObject *once, *view, *change, *ask, *draw;
     PyObject *first; /* given an array alone, it may give NotImplemented */
     Py_ssize_t operands;   /* how many of its first arguments ``once`` reads as arrays */
 } Public;
@@ -39,11 +40,13 @@ static PyObject *show_error(PyObject *erred)
 static PyObject *public_run(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     Public *self = (Public *)object;
-    if (self->once != Py_None || self->view != Py_None || self->change != Py_None || self->ask != Py_None) {
+    if (self->once != Py_None || self->view != Py_None || self->change != Py_None || self->ask != Py_None || self->draw != Py_None) {
         Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
         PyObject *found = NULL;
         if (self->once != Py_None) {
             found = once_function(self->once, self->operands, self->pace, args, nargs, kwnames);
+        } else if (self->draw != Py_None) {
+            found = once_draw(self->draw, self->operands, args, nargs, kwnames);
         } else if (self->change != Py_None) {
             found = once_change(self->change, args, nargs, kwnames);
         } else if (kwnames == NULL) {
@@ -70,8 +73,8 @@ static PyObject *public_run(PyObject *object, PyObject *const *args, size_t narg
 
 static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    static const char *const names[] = {"function", "erred", "once", "view", "change", "operands", "pace", "ask", "first", NULL};
-    PyObject *taken[9] = {NULL, NULL, Py_None, Py_None, Py_None, NULL, Py_None, Py_None, Py_None};
+    static const char *const names[] = {"function", "erred", "once", "view", "change", "operands", "pace", "ask", "first", "draw", NULL};
+    PyObject *taken[10] = {NULL, NULL, Py_None, Py_None, Py_None, NULL, Py_None, Py_None, Py_None, Py_None};
     if (!take_arguments("Public", names, 2, args, nargsf, kwnames, taken)) {
         return NULL;
     }
@@ -99,6 +102,7 @@ static PyObject *public_call(PyObject *type, PyObject *const *args, size_t nargs
     self->pace = Py_NewRef(taken[6]);
     self->ask = Py_NewRef(taken[7]);
     self->first = Py_NewRef(taken[8]);
+    self->draw = Py_NewRef(taken[9]);
     PyObject_GC_Track(self);
     PyObject *dressed = PyObject_CallMethod(functools, "update_wrapper", "OO", self, taken[0]);
     Py_DECREF(functools);
@@ -117,6 +121,7 @@ static int public_traverse(Public *self, visitproc visit, void *arg)
     Py_VISIT(self->pace);
     Py_VISIT(self->ask);
     Py_VISIT(self->first);
+    Py_VISIT(self->draw);
     return 0;
 }
 
@@ -142,6 +147,7 @@ static void public_dealloc(Public *self)
     Py_XDECREF(self->pace);
     Py_XDECREF(self->ask);
     Py_XDECREF(self->first);
+    Py_XDECREF(self->draw);
     Py_TYPE(self)->tp_free(self);
 }
 

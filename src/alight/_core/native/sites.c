@@ -3,7 +3,10 @@
    The floor in force leaves work to NumPy that planning would not pay for if it came once. A call site that comes
    again and again pays: once NumPy has taken as long at sites of one function as a plan and its kernels take, they
    are opened, and what they do is recorded from as many elements on. What requests of theirs then take is compared
-   with what NumPy took there; a site that lost is shut. */
+   with what NumPy took there; a site that lost is shut.
+
+   Above the floor work is recorded, and some requests can win nothing: plans leave all of them to NumPy. Sites that
+   only came in such ones are NumPy's at once, up to as many elements. */
 #include "core.h"
 #include "clock.h"
 #include <math.h>
@@ -16,6 +19,8 @@ enum { SITES = 4096, FIRST = 3, MOST_OPS = 256 };
    Where other work makes one in four look as what it is not, one site in twenty is taken for what it is not
    (binomial). */
 enum { MADE_READY = 2, REHEARSED = 6, JUDGED = 12 };
+/* Requests in a row that plans left to NumPy: a loop's first turns may lack operands of the later ones. */
+enum { IN_VAIN = 4 };
 /* What NumPy has to take at a function's sites before they are tried: ten times what their plan and kernels take at most
    (first_plan: 0.03 to 0.1 s). After a tenth of it, programs of 40 calls of 5 ms spent half a second on a trial. */
 static const double PRICE_SECONDS = 1.0;
@@ -41,13 +46,18 @@ typedef struct Site {
     PyObject *row; /* of the table of paces: which op it is */
     double seconds, predicted, per_element, ratio, price, loss;
     unsigned long request, passed_request; /* that showed it last, and that was the last when it came by */
+    int vain; /* requests that plans left to NumPy; GAINED: not all of them */
+    npy_intp most; /* elements up to which it is NumPy's for that */
+    unsigned long vain_request;
     long long passed_count; /* ops that waited then */
 } Site;
 
-enum { WHOLE = -2 };
+enum { WHOLE = -2, GAINED = -1 };
 static Site sites[SITES];
 static Py_ssize_t used;
 static Py_ssize_t taking; /* sites that are OPEN or WON */
+static Py_ssize_t raised; /* sites whose requests were in vain */
+npy_intp left_in_vain;
 
 /* What the latest request was made of. */
 static Site *in_request[MOST_OPS];
@@ -92,7 +102,7 @@ static Site *site_here(bool make)
     return site;
 }
 
-/* Tell whether the floor in force is the measured one, which sites may lower: not a given one, nor under `alight run`,
+/* Tell whether the floor in force is the measured one, which sites may move: not a given one, nor under `alight run`,
    where what is small is no array of ours. */
 static bool may_lower(npy_intp least)
 {
@@ -124,7 +134,8 @@ npy_intp site_floor(npy_intp least)
 {
     Py_CLEAR(priced.row);
     priced.each = floors->addition;
-    if (taking == 0 || floors->kept > 0 || !may_lower(least)) {
+    left_in_vain = 0;
+    if (taking + raised == 0 || floors->kept > 0 || !may_lower(least)) {
         floors->passed = 0;
         return least;
     }
@@ -133,6 +144,10 @@ npy_intp site_floor(npy_intp least)
     }
     floors->passed = 0;
     Site *site = site_here(false);
+    left_in_vain = site == NULL ? 0 : site->most;
+    if (left_in_vain >= least) {
+        return floors->passed = left_in_vain + 1;
+    }
     if (site == NULL || site->least >= least) {
         return least;
     }
@@ -256,6 +271,73 @@ static npy_intp elements_of(Value *value)
     return most;
 }
 
+/* Return, borrowed, the code that recorded a value, and find its instruction; NULL: it is not known. */
+static PyObject *place_of(Value *value, int *instruction)
+{
+    if (!is_value((PyObject *)value)) {
+        return NULL;
+    }
+    PyObject *code = value->code, *site = value->site;
+    *instruction = value->instruction;
+    if (code == NULL && site != NULL && PyTuple_CheckExact(site) && PyTuple_GET_SIZE(site) == 2 && PyLong_CheckExact(PyTuple_GET_ITEM(site, 1))) {
+        code = PyTuple_GET_ITEM(site, 0);
+        *instruction = (int)PyLong_AsLong(PyTuple_GET_ITEM(site, 1));
+    }
+    return *instruction == WHOLE ? NULL : code;
+}
+
+/* Note of a request that its plan left all of it to NumPy (``vain``), or gained by kernels. */
+PyObject *floor_planned(Floor *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    static unsigned long number;
+    Py_ssize_t first = nargs == 3 ? PyNumber_AsSsize_t(args[1], NULL) : -1;
+    int vain = nargs == 3 ? PyObject_IsTrue(args[2]) : -1;
+    if (first < 0 || vain < 0 || !PyList_CheckExact(args[0])) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "planned() takes a list of values, how many of them are inputs, and whether it was in vain");
+        return NULL;
+    }
+    Py_ssize_t least;
+    if (!floor_in_force(&least)) {
+        return NULL;
+    }
+    if (!may_lower(least)) {
+        Py_RETURN_NONE;
+    }
+    number++;
+    for (Py_ssize_t i = first; i < PyList_GET_SIZE(args[0]); i++) {
+        Value *value = (Value *)PyList_GET_ITEM(args[0], i);
+        int instruction;
+        PyObject *code = place_of(value, &instruction);
+        Site *site = code == NULL ? NULL : site_at(code, instruction, true);
+        if (site == NULL || site->vain == GAINED) {
+            continue;
+        }
+        if (!vain) {
+            site->vain = GAINED;
+            continue;
+        }
+        site->vain += site->vain_request != number;
+        site->vain_request = number;
+        npy_intp elements = elements_of(value);
+        if (site->vain >= IN_VAIN && elements > site->most) {
+            raised += site->most == 0;
+            site->most = elements;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+/* Have all sites recorded again whose requests were in vain: plans may become others. */
+PyObject *floor_replan(Floor *self, PyObject *unused)
+{
+    for (Py_ssize_t i = 0; i < SITES; i++) {
+        sites[i].vain = 0;
+        sites[i].most = 0;
+    }
+    raised = 0;
+    Py_RETURN_NONE;
+}
+
 /* Return what NumPy would take for a request, by what it took at its sites; 0.0 where it says nothing of what is on trial. */
 PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -273,16 +355,11 @@ PyObject *floor_expected(Floor *self, PyObject *const *args, Py_ssize_t nargs)
     request_number++;
     for (Py_ssize_t i = first; i < PyList_GET_SIZE(args[0]) && in_request_count < MOST_OPS; i++) {
         Value *value = (Value *)PyList_GET_ITEM(args[0], i);
-        PyObject *code = is_value((PyObject *)value) ? value->code : NULL;
-        int instruction = code == NULL ? WHOLE : value->instruction;
-        if (code == NULL && is_value((PyObject *)value) && value->site != NULL && PyTuple_CheckExact(value->site) && PyTuple_GET_SIZE(value->site) == 2
-            && PyLong_CheckExact(PyTuple_GET_ITEM(value->site, 1))) {
-            code = PyTuple_GET_ITEM(value->site, 0);
-            instruction = (int)PyLong_AsLong(PyTuple_GET_ITEM(value->site, 1));
-        }
+        int instruction;
+        PyObject *code = place_of(value, &instruction);
         npy_intp elements = is_value((PyObject *)value) ? elements_of(value) : 0;
         most = elements > most ? elements : most;
-        if (code == NULL || instruction == WHOLE) {
+        if (code == NULL) {
             continue;
         }
         Site *site = site_at(code, instruction, false);
@@ -445,7 +522,7 @@ PyObject *floor_forget(Floor *self, PyObject *unused)
             Py_XDECREF(row);
         }
     }
-    used = taking = in_request_count = on_trial_count = 0;
+    used = taking = raised = in_request_count = on_trial_count = 0;
     floors->judging = 0;
     Py_XDECREF(dropped);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);

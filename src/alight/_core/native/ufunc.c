@@ -11,12 +11,10 @@ typedef struct {
 static PyObject *ufunc_call(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     UfuncBase *self = (UfuncBase *)object;
-    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf), named = kwnames == NULL ? 0 : PyTuple_GET_SIZE(kwnames);
-    PyObject *out = named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "out") == 0 ? args[nargs] : NULL;
-    if ((named == 0 || out != NULL) && self->numpy != NULL && hooks->at_once != NULL
-        && PyDict_Check(hooks->at_once) && PyDict_GetItemWithError(hooks->at_once, self->numpy) != NULL
-        && ((PyUFuncObject *)self->numpy)->nin == nargs) {
-        PyObject *result = once_into(self->numpy, args, nargs, out);
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    if (self->numpy != NULL && hooks->at_once != NULL && PyDict_Check(hooks->at_once)
+        && PyDict_GetItemWithError(hooks->at_once, self->numpy) != NULL && ((PyUFuncObject *)self->numpy)->nin == nargs) {
+        PyObject *result = once_call(self->numpy, args, nargs, kwnames);
         if (result != NULL) {
             return result;
         }

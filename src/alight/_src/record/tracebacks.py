@@ -68,15 +68,17 @@ def public(
     pace: str | None = None,
     ask: Callable[..., Any] | None = None,
     first: Callable[[Any], Any] | None = None,
+    draw: Callable[..., Any] | None = None,
 ) -> Any:
     """Return a function or method of ours as programs have it: its errors end at their lines.
     What is NumPy's own: ``once`` is called at once where the arrays that it reads in the first
     ``operands`` of its arguments are small, ``view`` makes a view of the first, ``change`` changes
     it. ``pace``: what it is called in the table of paces, which says how small is small. ``ask``
     reads the first, and gives no array. ``first`` is called with an array alone, and may give
-    NotImplemented."""
+    NotImplemented. ``draw`` is called where no argument behind the first ``operands`` is an array,
+    and gives what is new."""
     known = None if pace is None else floor.paces.get(pace)
-    return Public(function, _leave, once, view, change, operands, known, ask, first)
+    return Public(function, _leave, once, view, change, operands, known, ask, first, draw)
 
 
 def without_ours(traceback: TracebackType | None) -> TracebackType | None:

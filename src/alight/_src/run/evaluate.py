@@ -30,6 +30,7 @@ from alight._src.base.cache_registry import Cache, forget, register
 from alight._src.base.originals import np
 from alight._src.base.uninterrupted import bring
 from alight._src.config.loading import config, current_policy, policy
+from alight._src.config.schema import HOST_DEVICE
 from alight._src.fp_warnings.emit import note
 from alight._src.ir.op_table import OPS
 from alight._src.log.decisions import LOG
@@ -58,6 +59,7 @@ _plans: dict[Key, Plan] = {}
 _cuts: Cuts = {}
 register(Cache.PLANS, _plans.clear)
 register(Cache.PLANS, _cuts.clear)
+register(Cache.PLANS, floor.replan)
 
 
 def _forget_oldest() -> None:
@@ -408,11 +410,26 @@ def _run(key: Key, values: list[Value]) -> None:
     if watch.by is not None:
         watch.by.ran(values[: key.count], plan)
         order = watch.by.order(values)
+    elif not floor.traced:
+        floor.planned(values, key.count, _is_vain(plan))
     execution = _execution().runner(plan, values)
     execution.write_order = order
     execution.run()
     if after is not None:
         after()
+
+
+def _is_vain(plan: Plan) -> bool:
+    """Tell whether a plan leaves all work to NumPy, because that is quicker."""
+    if plan.unopened_devices is not None or _policy().force:
+        return False
+    return all(
+        (getattr(step, "device", HOST_DEVICE), getattr(step, "implementation", "numpy")) in _NUMPYS
+        for step in plan.steps
+    )
+
+
+_NUMPYS = ((HOST_DEVICE, "numpy"), (HOST_DEVICE, "library"))
 
 
 def ran_without(lacks: UnopenedDevices) -> bool:
