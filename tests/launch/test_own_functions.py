@@ -467,3 +467,26 @@ def test_the_first_function_has_to_be_worth_what_loading_takes(tmp_path: Path) -
     write(tmp_path, IN_TURN)
     done = command(tmp_path, "run", "script.py")
     assert done.stdout.strip() == "False True True True", done.stderr
+
+
+# Both lie in Arrays, as the floor is 0; the measured one would have had the large ones alone.
+RECORDED = """
+    import numpy as np
+    from alight._core import floor
+    floor.auto = 1000
+    def on_large(x):
+        return x * 2 + 1
+    def on_small(x):
+        return x * 2 + 1
+    large, small = np.linspace(0.0, 1.0, 2000), np.linspace(0.0, 1.0, 500)
+    for i in range(50):
+        on_large(large); on_small(small)
+    for function in (on_large, on_small):
+        print([c.answers is not None for c in function.__code__.co_consts if "Gate" in str(type(c))])
+"""
+
+
+def test_what_is_recorded_on_large_arrays_is_not_taken(tmp_path: Path) -> None:
+    write(tmp_path, RECORDED)
+    done = command(tmp_path, "run", "script.py", **FORCED)
+    assert done.stdout.split() == ["[False]", "[True]"], (done.stdout, done.stderr)

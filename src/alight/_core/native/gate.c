@@ -122,11 +122,30 @@ static void pass_more(Gate *self, long long least)
     self->passed = 0;
 }
 
+/* Arrays of ours as large as the floor that was measured record what is done with them, which then runs where the
+   program as a whole ends soonest: nobody answers for that. With a lower floor, smaller ones are answered for. */
+static bool is_recorded(PyObject *item)
+{
+    npy_intp least = floors->automatic; /* 1: it was not measured, as another one is given */
+    return least > 1 && PyObject_TypeCheck(item, &ArrayType) && elements_of(item) >= least;
+}
+
+static bool any_recorded(PyObject *const *items, Py_ssize_t count)
+{
+    bool found = false;
+    for (Py_ssize_t i = 0; !found && i < count; i++) {
+        found = is_recorded(items[i]);
+        for (Py_ssize_t k = 0; !found && PyTuple_CheckExact(items[i]) && k < PyTuple_GET_SIZE(items[i]); k++)
+            found = is_recorded(PyTuple_GET_ITEM(items[i], k));
+    }
+    return found;
+}
+
 /* Look at a call of a function that nobody answers for: where its calls have taken long enough, somebody may. */
 static int look(Gate *self, PyObject *const *args, Py_ssize_t count)
 {
     npy_intp elements = most_elements(args, count);
-    if (elements < 0) {
+    if (elements < 0 || any_recorded(args, count)) {
         pass_more(self, LEAST_PASSED);
         return 0;
     }
@@ -204,7 +223,7 @@ static PyObject *answered_by(Gate *self, PyObject *holder, PyObject *const *inpu
 {
     PyObject *numbers = NULL, *picked[INPUTS];
     bool ours = false, numpys = false;
-    if (!fits_roles(self, inputs, count)) return Py_NewRef(Py_NotImplemented);
+    if (any_recorded(inputs, count) || !fits_roles(self, inputs, count)) return Py_NewRef(Py_NotImplemented);
     if (self->numbers != NULL) {
         numbers = PyObject_Vectorcall(self->numbers, inputs, (size_t)count, NULL);
         if (numbers == NULL && PyErr_ExceptionMatches(PyExc_Exception)) { /* the body raises it itself, in its turn */
