@@ -13,6 +13,7 @@ import contextlib
 import math
 import re
 from functools import cache
+from importlib import import_module
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from alight._src.jit.bytecode import Step, Steps, instructions, lines
 from alight._src.jit.code_origin import installed
 from alight._src.jit.known_attributes import KNOWN_ATTRIBUTES
 from alight._src.record.declared_ops import STAND_INS, adopt_all
-from alight._src.record.ufunc_calls import FUNCTIONS
+from alight._src.record.ufunc_calls import FUNCTIONS, LATE
 
 __all__ = [
     "ABSENT",
@@ -158,9 +159,16 @@ _LENGTHS = _names(
 _OUTSIDE = re.compile("save|load|file|txt|print|seed|rand|errs?tate|seterr|geterr|buf")
 
 
+def _known_pure(value: Any) -> bool:
+    """Tell whether a function is known to be pure; those that load late say so when they have."""
+    if type(value) is type(np.sum) and (late := LATE.pop(value.__module__, None)) is not None:
+        import_module(late)
+    return id(value) in _pure_callables(len(FUNCTIONS))
+
+
 @cache
-def _pure_callables() -> dict[int, Any]:
-    """Return the functions known to be pure, by id."""
+def _pure_callables(count: int) -> dict[int, Any]:
+    """Return the functions known to be pure, by id, while so many of NumPy's are recorded."""
     known: list[Any] = [getattr(builtins, name) for name in _BUILTINS]
     known += [f for f in vars(math).values() if callable(f)]
     known += [getattr(np, name) for name in (*_CREATION, *_DESCRIBING) if hasattr(np, name)]
@@ -368,7 +376,7 @@ class _Proving:
         if op is not None and op.origin is Origin.PROGRAM and op.lower is not None:
             self.admit(op.lower, f"what {name} is composed of", where)
             return
-        known = op is not None or id(value) in _pure_callables()
+        known = op is not None or _known_pure(value)
         if known or type(value) is not FunctionType:  # others are looked into
             self.lengths = self.lengths or not _follows_shapes(value, known)
         if known or _constant(value) or isinstance(value, np.ufunc):
