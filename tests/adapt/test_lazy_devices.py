@@ -236,7 +236,7 @@ def test_a_device_is_opened_once_what_was_lost_without_it_is_what_opening_takes(
 
 
 LOOP = """
-import json
+import json, threading
 import numpy as np, alight
 from alight._src.run import kernels
 x = alight.asarray(np.linspace(0.0, 1.0, 1_000_000))
@@ -245,6 +245,9 @@ for turn in range(100):
     x = x * 0.5 + y * 0.25
     assert float(x.max()) < 1e9
     kernels.settle()  # so that it does not depend on a clock when the device is open
+    for thread in threading.enumerate():
+        if thread.name.startswith("alight-open"):
+            thread.join()
 (loop,) = alight.report().to_dict()["loops"]
 loop["last"] = float(x[17])
 print(json.dumps(loop))

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import enum
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from alight._src.adapt import lazy_devices, planner_facts
@@ -237,7 +237,7 @@ class Loop:
         """Have its device opened, or go there, where it is time."""
         assert self.weighed is not None
         device = self.weighed.device
-        if self.state is State.OPENING and not kernels.is_coming(_job(device)):
+        if self.state is State.OPENING and not _is_being_opened(device):
             if lazy_devices.is_unopened(device.id) or registry.open_seconds(device) is None:
                 self._stay(registry.left(device.id) or f"{device.id} could not be opened")
             else:
@@ -254,8 +254,7 @@ class Loop:
         elif lazy_devices.is_due(device.id, opening):
             self.state = State.OPENING
             if self.weighed.keeps_bits:
-                work = partial(lazy_devices.open_device, device.id)
-                kernels.planned_later(_job(device), work)
+                _open(device)
             else:  # nothing of it has run here, and nothing of it is to
                 lazy_devices.open_device(device.id)
                 self.ask()
@@ -379,8 +378,24 @@ class Loop:
         return self.switch.turns
 
 
-def _job(device: Device) -> str:
-    return f"open {device.id}"
+# Threads that open devices: one of their own, as a program's first kernels are being made by then,
+# and Python waits for it at the end.
+_opening: dict[str, threading.Thread] = {}
+
+
+def _open(device: Device) -> None:
+    """Have a device opened while the program goes on."""
+    if not _is_being_opened(device):
+        own = threading.Thread(
+            target=lazy_devices.open_device, args=(device.id,), name=f"alight-open-{device.id}"
+        )
+        _opening[device.id] = own
+        own.start()
+
+
+def _is_being_opened(device: Device) -> bool:
+    own = _opening.get(device.id)
+    return own is not None and own.is_alive()
 
 
 _loops: list[Loop] = []
@@ -416,19 +431,31 @@ def entry_for(graph: Graph, leaves: Sequence[Leaf], read: int, policy: Policy) -
     entry = entry_of(graph, leaves, read, policy.stamp)
     if entry is not None and entry.loop is None and not entry.asked and stored_loops.any_known():
         entry.asked = True
+        _recall()
         name = entry.structure()
         for known in () if name is None else stored_loops.known(name):
             loop = next((one for one in _loops if one.known is known), None)
-            if loop is None:
-                device = next((d for d in others() if _is_same(d, known)), None)
-                if device is None:
-                    continue
-                loop = Loop.left(known, device)
-                _loops.append(loop)
-                loop.ask()
-            loop.joins(entry, name or "")
-            break
+            if loop is not None:
+                loop.joins(entry, name or "")
+                break
     return entry
+
+
+_recalled: list[None] = []
+register(Cache.PROFILES, _recalled.clear)
+
+
+def _recall() -> None:
+    """Have the devices opened, at a program's first request, that its loops belong on."""
+    if _recalled:
+        return
+    _recalled.append(None)
+    for known in stored_loops.all_known():
+        device = next((d for d in others() if _is_same(d, known)), None)
+        if device is not None:
+            loop = Loop.left(known, device)
+            _loops.append(loop)
+            loop.ask()
 
 
 def _is_same(device: Device, known: Known) -> bool:

@@ -23,7 +23,7 @@ from alight._src.store import default_store, digest
 from alight.backends import registry
 from alight.device import HOST_DEVICE
 
-__all__ = ["Known", "any_known", "keep_at_end", "known", "name_of", "structure"]
+__all__ = ["Known", "all_known", "any_known", "keep_at_end", "known", "name_of", "structure"]
 
 # An input of a request as its key has it (`evaluate.Leaf`).
 Leaf = tuple[Layout, frozenset[str], int, int]
@@ -138,6 +138,11 @@ def _of_row(row: Mapping[str, Any]) -> Known:
 def any_known() -> bool:
     """Tell whether earlier starts left any loops."""
     return bool(_earlier())
+
+
+def all_known() -> tuple[Known, ...]:
+    """Return the loops that earlier starts left."""
+    return tuple({one.name: one for found in _earlier().values() for one in found}.values())
 
 
 def known(name: str) -> tuple[Known, ...]:
