@@ -482,7 +482,8 @@ RECORDED = """
     for i in range(50):
         on_large(large); on_small(small)
     for function in (on_large, on_small):
-        print([c.answers is not None for c in function.__code__.co_consts if "Gate" in str(type(c))])
+        found = [c for c in function.__code__.co_consts if type(c).__name__ == "Gate"]
+        print([c.answers is not None for c in found])
 """
 
 
