@@ -7,6 +7,8 @@ import ast
 import json
 import marshal
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from types import CodeType
 
@@ -366,6 +368,31 @@ def test_code_without_gates_is_found() -> None:
     inner = [c for c in own.co_consts if hasattr(c, "co_code")]
     assert ungated(inner[0]).co_qualname == "f.<locals>.g"
     assert not any(type(c) is Gate for c in ungated(inner[0]).co_consts)
+
+
+def test_what_computes_the_numbers_of_a_gate_may_end_it() -> None:
+    # another thread may, too, where that function lets one run
+    text = """
+from alight._core import Gate, take_functions
+from alight._src.jit.decorator import Jitted
+
+class Counter:
+    pass
+
+def numbers(n, x):
+    gate.close(0)
+    return (n + 1,)
+
+take_functions(print, 1.0, 1.0)
+gate = Gate((None, (), 0), 3, 1, ("n", "x"))
+guard = Jitted(lambda x: (x * 2, x * 3), True)
+gate.open(guard, globals(), ((), ()), (1,), numbers, ("n", "x"))
+holder = Counter()
+holder.n, holder.x = 7, 4
+print(gate(holder), holder.n, holder.x, gate.answers)
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "8 8 12 None\n"), done.stderr
 
 
 def test_a_gate_elsewhere_is_closed() -> None:

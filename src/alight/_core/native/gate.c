@@ -224,22 +224,27 @@ static PyObject *answered_by(Gate *self, PyObject *holder, PyObject *const *inpu
     PyObject *numbers = NULL, *picked[INPUTS];
     bool ours = false, numpys = false;
     if (any_recorded(inputs, count) || !fits_roles(self, inputs, count)) return Py_NewRef(Py_NotImplemented);
-    if (self->numbers != NULL) {
-        numbers = PyObject_Vectorcall(self->numbers, inputs, (size_t)count, NULL);
-        if (numbers == NULL && PyErr_ExceptionMatches(PyExc_Exception)) { /* the body raises it itself, in its turn */
-            PyErr_Clear();
-            return Py_NewRef(Py_NotImplemented);
-        }
-        if (numbers == NULL) return NULL;
-    }
     PyObject *const *given = self->count < 0 ? inputs : picked;
     Py_ssize_t given_count = self->count < 0 ? count : self->count;
     for (Py_ssize_t i = 0; i < self->count; i++) picked[i] = inputs[self->picked[i]];
     for (Py_ssize_t i = 0; i < given_count; i++) ours = ours || has_arrays_of_ours(given[i]);
-    /* What it runs may end it. */
+    /* What runs here may end it, and so may another thread meanwhile. */
     PyObject *guard = Py_NewRef(self->answers), *stored = Py_XNewRef(self->stored), *left_by = Py_XNewRef(self->left_by);
-    PyObject *result = ours ? answered_on_arrays(guard, given, given_count)
-                            : guard_answer(guard, given, given_count, self->passed, &numpys);
+    PyObject *computing = Py_XNewRef(self->numbers), *result = NULL;
+    if (computing != NULL) {
+        numbers = PyObject_Vectorcall(computing, inputs, (size_t)count, NULL);
+        Py_DECREF(computing);
+    }
+    if (computing != NULL && numbers == NULL) {
+        Py_DECREF(guard);
+        Py_XDECREF(stored);
+        Py_XDECREF(left_by);
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) return NULL;
+        PyErr_Clear(); /* the body raises it itself, in its turn */
+        return Py_NewRef(Py_NotImplemented);
+    }
+    result = ours ? answered_on_arrays(guard, given, given_count)
+                  : guard_answer(guard, given, given_count, self->passed, &numpys);
     Py_DECREF(guard);
     self->numpys = numpys ? self->numpys + 1 : 0;
     if (self->source == LOCALS) {
