@@ -194,3 +194,30 @@ def test_where_the_settings_leave_nothing_open_no_loop_is_looked_for(
 ) -> None:
     found = Started(folder, STEADY, "20", **said)
     assert found.loops == [] and found.runs("sim:0") == 0
+
+
+# Each size comes a few times in a row, and never again.
+SIZES = """
+import gc
+import numpy as np
+import alight
+from alight._src.run import evaluate, loop_entries, loop_placement
+
+evaluate._PLANS_KEPT, loop_placement._KEPT = 32, 16
+for size in range(300_000, 300_400):
+    array = alight.asarray(np.linspace(0.0, 1.0, size))
+    for turn in range(4):
+        float((array * 2.0 + 0.5).max())
+gc.collect()
+assert 0 < len(loop_placement._loops) <= 16, len(loop_placement._loops)
+# Those that their plans hold, and those that the thread looks back over.
+assert 0 < len(loop_entries._entries) <= 32 + 256, len(loop_entries._entries)
+"""
+
+
+def test_loops_of_sizes_that_never_come_again_are_let_go(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SIZES],
+        capture_output=True, text=True, check=False, env=environment(folder),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ import enum
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import ref
+from weakref import WeakValueDictionary, ref
 
 from alight._core import Data, Layout, Value
 from alight._src.adapt import lazy_devices
@@ -35,8 +35,6 @@ Leaf = tuple[Layout, frozenset[str], int, int]
 
 # A request that came so often in no order that recurs is taken for a loop of its own.
 _LOOKS = 8
-# Structures that are kept; as many as plans are (`evaluate`).
-_ENTRIES = 1024
 # Results of which it is known who made them, before those that are gone are let go.
 _MADE = 4096
 
@@ -61,8 +59,12 @@ class Input(NamedTuple):
     output: int = -1
 
 
+class _Referred:
+    __slots__ = ("__weakref__",)
+
+
 @dataclass(slots=True, eq=False)
-class Entry:
+class Entry(_Referred):
     """Requests of one structure. ``home`` is their plan where nothing was moved for them; ``away``
     is the memory that they are placed in as a turn of a loop, which has then or will have their
     inputs ``kept``."""
@@ -135,7 +137,8 @@ class Entry:
             made = _here.made.get(id(data))
             before = self._inputs.get(number)
             if made is not None and made.data() is data:
-                stages = [at for at, entry in enumerate(turn) if entry is made.entry]
+                maker = made.entry()
+                stages = [at for at, entry in enumerate(turn) if entry is maker is not None]
                 if stages:
                     known = id(data), data.nbytes, stages[-1], made.output
                     found.append(Input(number, Comes.HANDED_ON, *known))
@@ -160,7 +163,7 @@ class _Made(NamedTuple):
     """Whose result some bytes are."""
 
     data: ref[Data]
-    entry: Entry
+    entry: ref[Entry]
     output: int
 
 
@@ -173,7 +176,8 @@ class _Here(threading.local):
 
 
 _here = _Here()
-_entries: dict[object, Entry] = {}
+# Plans hold them, and loops: what neither does never comes again.
+_entries: WeakValueDictionary[object, Entry] = WeakValueDictionary()
 register(Cache.PROFILES, _entries.clear)
 register(Cache.OPS, _entries.clear)
 
@@ -188,9 +192,6 @@ def entry_of(graph: Graph, leaves: Sequence[Leaf], read: int, stamp: int) -> Ent
     except failures(TypeError):  # an attribute without a hash
         return None
     if found is None:
-        if len(_entries) >= _ENTRIES:
-            for old in [old for old, entry in _entries.items() if entry.loop is None]:
-                del _entries[old]
         found = _entries[key] = Entry(graph, tuple(leaves), read)
     return found
 
@@ -206,7 +207,7 @@ def looked_at(entry: Entry, values: Sequence[Value], plan: Plan) -> Callable[[],
     """Return what notes, once a request has run, whose results its outputs are. It holds none of
     them: what nobody else holds may be written over."""
     outputs = [ref(values[number]) for number in plan.outputs]
-    made = _here.made
+    made, maker = _here.made, ref(entry)
 
     def ran() -> None:
         if len(made) > _MADE:
@@ -215,7 +216,7 @@ def looked_at(entry: Entry, values: Sequence[Value], plan: Plan) -> Callable[[],
         for output, reference in enumerate(outputs):
             value = reference()
             if value is not None and (data := value.data) is not None:
-                made[id(data)] = _Made(ref(data), entry, output)
+                made[id(data)] = _Made(ref(data), maker, output)
 
     return ran
 

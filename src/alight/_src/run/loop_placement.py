@@ -399,7 +399,8 @@ def _is_being_opened(device: Device) -> bool:
 
 
 _loops: list[Loop] = []
-# Loops that are kept to be told of, before those that stay where they are, are let go.
+# Loops that are kept to be told of: of more, those that stay where they are are let go, then the
+# older half of those that are neither there nor on their way. Their plans hold those that go on.
 _KEPT = 256
 register(Cache.PROFILES, _loops.clear)
 _remembering: list[None] = []
@@ -462,6 +463,15 @@ def _is_same(device: Device, known: Known) -> bool:
     return (device.id, device.fingerprint) == (known.device, known.fingerprint)
 
 
+def _let_go() -> None:
+    _loops[:] = [loop for loop in _loops if loop.state is not State.STAYS]
+    going = (State.OPENING, State.AWAY)
+    idle = [loop for loop in _loops if loop.state not in going and loop.known is None]
+    if len(_loops) >= _KEPT // 2:
+        gone = {id(loop) for loop in idle[: len(idle) // 2]}
+        _loops[:] = [loop for loop in _loops if id(loop) not in gone]
+
+
 def came(entry: Entry, values: Sequence[Value], plan: Plan) -> Callable[[], None] | None:
     """Note that a request is about to run on these values, and move its loop where that is due, for
     which plans are then made anew. Return what is to be done once it has run, if anything is."""
@@ -476,6 +486,6 @@ def came(entry: Entry, values: Sequence[Value], plan: Plan) -> Callable[[], None
             turn = (entry,)
         if turn and all([one.loop is None for one in turn]):
             if len(_loops) >= _KEPT:  # sizes that never come again
-                _loops[:] = [loop for loop in _loops if loop.state is not State.STAYS]
+                _let_go()
             _loops.append(Loop.found(turn))
     return looked_at(entry, values, plan) if entry.looks() else None
