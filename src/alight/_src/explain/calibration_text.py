@@ -18,7 +18,7 @@ from alight._src.measure.calibrate import calibrate as measure
 from alight._src.measure.imported import changes, import_profile
 from alight._src.measure.profile_delta import profile_delta
 from alight._src.measure.profiles import load_profile, save_profile
-from alight._src.run import evaluate
+from alight._src.run import recording_costs
 from alight._src.store import default_store
 from alight.backends import registry
 from alight.device import HOST_DEVICE, Device
@@ -115,7 +115,7 @@ def calibrate(
     try:
         devices = [(registry.backend_of(device), device)]
         (made,) = measure(
-            seconds, devices, progress, store, time_step=evaluate.step_seconds, fresh=fresh
+            seconds, devices, progress, store, time_step=recording_costs.step_seconds, fresh=fresh
         )
     except KeyboardInterrupt as interrupt:
         then = "nothing is stored"

@@ -11,7 +11,7 @@ from alight._src.jit.host_program import HostProgram
 from alight._src.jit.specialization import PLANNING_SHARE, Bits
 from alight._src.jit.trace import Trace
 from alight._src.record.pending import record_floor
-from alight._src.run import evaluate
+from alight._src.run import recording_costs
 from alight._src.run.prepared_step import kernels_at_hand
 
 __all__ = ["UNDONE", "EndedBody", "Ending", "ending_of"]
@@ -86,5 +86,5 @@ _planning: list[float] = []
 def _planning_seconds() -> float:
     """Return what a step costs beyond its kernel, measured once."""
     if not _planning:
-        _planning.append(evaluate.planning_seconds())
+        _planning.append(recording_costs.planning_seconds())
     return _planning[0]

@@ -40,7 +40,7 @@ from alight._src.fp_warnings.filters import at_the_call, collected
 from alight._src.ir.op_table import OPS, Kind, Op, loop_dtypes
 from alight._src.log.decisions import LOG
 from alight._src.record.result_strides import dense_like, result_strides
-from alight._src.run import evaluate
+from alight._src.run import evaluate, recording_costs
 from alight._src.run.recording_limits import enough
 
 VIEW = OPS["view"]
@@ -114,7 +114,7 @@ def call_there(function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -
 
 # The result elements below which an op on concrete operands is left to NumPy at once.
 record_floor = floor.here
-hooks.settle = partial(settle_floor, evaluate.planning_seconds)
+hooks.settle = partial(settle_floor, recording_costs.planning_seconds)
 hooks.large = partial(start_new_thread, first_plan.come, ())
 
 
