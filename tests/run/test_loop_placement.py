@@ -57,6 +57,18 @@ for turn in range(100):
 print(x[17])
 """
 
+# BLAS adds up in one order here, a device in another.
+MULTIPLIED = """
+import numpy as np
+w = np.linspace(-1e-3, 1e-3, 1_000_000).reshape(1000, 1000)
+x = np.linspace(0.0, 1.0, 1_000_000).reshape(1000, 1000)
+for turn in range(60):
+    x = x @ w + 0.5
+    if x.max() > 1e12:
+        break
+print(x[3, 17])
+"""
+
 # The same array again and again, between requests that never recur.
 AGAIN = """
 import numpy as np
@@ -156,6 +168,13 @@ def test_one_whose_copies_take_more_than_it_gains_comes_back(folder: Path) -> No
     assert "came back" in loop["reason"]
     again = Started(folder, READ)  # and nothing of it is left to the next start
     assert again.loops[0]["switched_at"][0] > 1
+
+
+def test_a_product_is_not_multiplied_here_first_and_then_there(folder: Path) -> None:
+    first = Started(folder, MULTIPLIED)
+    (loop,) = first.loops
+    assert loop["state"] == "next start" and first.runs("sim:0") == 0
+    assert first.output == plain(folder, MULTIPLIED)
 
 
 def test_one_that_would_change_bits_goes_with_the_next_start(folder: Path) -> None:

@@ -211,12 +211,19 @@ def _nodes(plan: Plan) -> Iterator[tuple[int, Spot, Node]]:
 _MANY = 1 << 20
 
 
+# What folds to one of its elements, in any order.
+_PICKS = ("maximum", "minimum", "fmax", "fmin")
+
+
 def _is_exact(node: Node) -> bool:
     """Tell whether an op has NumPy's bits wherever it runs; of complex numbers few have."""
-    op = node.op
-    if node.layout.dtype.kind == "c" or op.ulp:
+    op, kind = node.op, node.layout.dtype.kind
+    if kind == "c" or op.ulp or (op.bound is not None and op.bound(_MANY)):
         return False
-    return op.bound is None or not op.bound(_MANY)
+    if op.kind in (Kind.REDUCTION, Kind.SCAN):
+        return kind != "f" or op.combine in _PICKS
+    # Of a library's own ways nobody says anything: BLAS adds up in another order than a device's.
+    return op.kind is not Kind.LIBRARY
 
 
 def _is_ours(spot: Spot, node: Node) -> bool:
