@@ -647,6 +647,31 @@ FOUND_ELSEWHERE = """
         if i == 12:
             late = "text"
     print(x.sum(), late.sum())
+    def inside():
+        mode, k = 2, 0.0
+        x = np.linspace(0.0, 1.0, 1000)
+        def scaled(v):
+            return v * mode + 1.0
+        total = lambda: x.sum() + k
+        for i in range(20):
+            mode = 1
+            x = scaled(x) * 0.5 - 0.25
+            mode = 2
+        print(x.sum())
+        for i in range(20):
+            k = 1.0
+            x = x * 0.5 + total()
+            k = 0.0
+        print(x.sum())
+        for i in range(20):
+            z = x * 2.0 + 1.0
+            if i > 10:
+                late = x * 3.0
+            if i > 100:
+                never = z
+            x = z * 0.25
+        print(x.sum(), late.sum(), "never" in locals())
+    inside()
 """
 
 

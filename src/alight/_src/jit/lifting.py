@@ -78,6 +78,8 @@ def lift(gate: Gate, inputs: tuple[Any, ...], names: dict[str, Any]) -> Lifted |
     data = {name: item for name, item, as_is in zip(called, inputs, kept, strict=True) if not as_is}
     if any(name in called and name not in data for name in stored):  # it may stay what it is
         return None
+    if place.source is Source.LOCALS and not set(stored).isdisjoint(code.co_cellvars):
+        return None  # functions that it calls may read what it assigns
     numbers, made = _numbers(body, data, stored) if stored else ([], [])
     if _share_lines(body, numbers):  # an error's line would not say whether they were stored
         return None
