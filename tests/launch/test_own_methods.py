@@ -593,6 +593,95 @@ def test_an_error_in_a_loop_leaves_what_was_done(tmp_path: Path, mode: str) -> N
     assert "'t': 6.0" in told and "'n': 5" in told
 
 
+FOUND_ELSEWHERE = """
+    import numpy as np
+    class Body:
+        def __init__(self, x):
+            self.x, self.n = x, 0
+        def step(self, t):
+            match self.x.size:
+                case t:
+                    pass
+            self.n = t + 1
+            self.x = self.x * 0.5 + 1.0
+    def scaled(v):
+        return v * mode + 1.0
+    def chosen(v):
+        return kind(v) * 0.5 + 1.0
+    def more(v):
+        return v + 1.0
+    def less(v):
+        return v - 1.0
+    mode, kind, late = 2, more, []
+    body = Body(np.linspace(0.0, 1.0, 1000))
+    x = np.linspace(0.0, 1.0, 1000)
+    for i in range(20):
+        body.step(3)
+    print(body.n, body.x.sum())
+    for i in range(20):
+        mode = 1
+        x = scaled(x) * 0.5 - 0.25
+        mode = 2
+    print(x.sum())
+    for i in range(20):
+        kind = less
+        x = chosen(x) * 0.5 - 0.25
+        kind = more
+    print(x.sum())
+    for i in range(20):
+        z = x * 2.0 + 1.0
+        if i > 10:
+            late = x * 3.0
+        if i > 100:
+            never = z
+        for k in range(i // 15):
+            z = z + k
+        x = z * 0.25
+    print(x.sum(), late.sum(), k, "never" in globals())
+    for i in range(20):
+        if i > 15:
+            late = x * 3.0
+        x = x * 0.25 + 1.0
+        if i == 10:
+            del late
+        if i == 12:
+            late = "text"
+    print(x.sum(), late.sum())
+    def inside():
+        mode, k = 2, 0.0
+        x = np.linspace(0.0, 1.0, 1000)
+        def scaled(v):
+            return v * mode + 1.0
+        total = lambda: x.sum() + k
+        for i in range(20):
+            mode = 1
+            x = scaled(x) * 0.5 - 0.25
+            mode = 2
+        print(x.sum())
+        for i in range(20):
+            k = 1.0
+            x = x * 0.5 + total()
+            k = 0.0
+        print(x.sum())
+        for i in range(20):
+            z = x * 2.0 + 1.0
+            if i > 10:
+                late = x * 3.0
+            if i > 100:
+                never = z
+            x = z * 0.25
+        print(x.sum(), late.sum(), "never" in locals())
+    inside()
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_set_but_by_a_plain_assignment_is_found_as_without(
+    tmp_path: Path, mode: str
+) -> None:
+    same(tmp_path, FOUND_ELSEWHERE, **MODES[mode])
+
+
 TAKEN = """
     import sys
     import numpy as np

@@ -76,6 +76,10 @@ def lift(gate: Gate, inputs: tuple[Any, ...], names: dict[str, Any]) -> Lifted |
     given_first = len(inputs) - len(found)
     kept = [at >= given_first and not _is_data(item) for at, item in enumerate(inputs)]
     data = {name: item for name, item, as_is in zip(called, inputs, kept, strict=True) if not as_is}
+    if any(name in called and name not in data for name in stored):  # it may stay what it is
+        return None
+    if place.source is Source.LOCALS and not set(stored).isdisjoint(code.co_cellvars):
+        return None  # functions that it calls may read what it assigns
     numbers, made = _numbers(body, data, stored) if stored else ([], [])
     if _share_lines(body, numbers):  # an error's line would not say whether they were stored
         return None
@@ -175,9 +179,14 @@ def _share_lines(body: Sequence[ast.stmt], numbers: Sequence[ast.stmt]) -> bool:
 
 
 def _names(node: ast.AST, context: type[ast.expr_context]) -> Iterator[str]:
+    stores = context is ast.Store
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, context):
             yield part.id
+        elif stores and isinstance(part, (ast.MatchAs, ast.MatchStar, ast.FunctionDef)):
+            yield part.name or ""
+        elif stores and isinstance(part, ast.MatchMapping):
+            yield part.rest or ""
 
 
 def _all_names(body: Iterable[ast.stmt]) -> set[str]:

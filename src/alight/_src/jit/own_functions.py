@@ -19,7 +19,9 @@ from alight._src.jit.call_signature import describe
 from alight._src.jit.decorator import Jitted
 from alight._src.jit.function_states import Learned
 from alight._src.jit.kernel_race import PROGRAMS
+from alight._src.jit.liftable import Source
 from alight._src.jit.lifting import Lifted, lift
+from alight._src.jit.purity import Proof
 from alight._src.record.tracebacks import hide_ours
 
 __all__ = ["OwnFunction", "take"]
@@ -39,6 +41,7 @@ class OwnFunction(Jitted):
         super().__init__(lifted.function, False)
         self._lifted = lifted
         self._proven: list[Learned] = []
+        self._set = frozenset(lifted.stored if gate.source == Source.NAMES else ())
         # A gate is held by code, which the collector does not look into: with what answers at it
         # it would keep the module's names for ever.
         whose = self._gate = ref(gate)
@@ -53,7 +56,14 @@ class OwnFunction(Jitted):
             self._proven.clear()
             _close(self._gate())
             return False
-        return learned.proof.pure
+        proof = learned.proof
+        return proof.pure and not (self._set and self._reads_what_is_set(proof))
+
+    def _reads_what_is_set(self, proof: Proof) -> bool:
+        """Tell whether a function that statements call reads a name that they assign: it would find
+        what was there before them."""
+        names = self.__wrapped__.__globals__
+        return any([look.place is names and look.name in self._set for look in proof.lookups])
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.is_pure() or describe(args, kwargs) is None:
