@@ -141,6 +141,21 @@ def test_what_a_young_process_may_spend_is_for_what_promises_to_pay(
     assert first(5e-3, 300) == 300
 
 
+@pytest.mark.parametrize("body", [lambda x: x, lambda x: x.T, lambda x: x[::2]])
+def test_a_body_without_ops_is_called_again_and_again(body: Any) -> None:
+    x = np.arange(400_000.0).reshape(2, -1)
+    function = alight.jit(body)
+    for _ in range(20):
+        assert np.shares_memory(function(x), x)
+
+
+def test_laps_too_short_for_the_clock_say_nothing_of_an_op() -> None:
+    kind = Specialization(Phase.WAITING, elements=30_000)
+    for seconds in (0.0, 1e-4, 1e-4):
+        kind.ran_numpy(seconds)
+    assert kind.waits(3.0)  # it raised ZeroDivisionError
+
+
 def test_one_call_is_enough_where_it_takes_longer_than_to_look() -> None:
     assert pays_at_once(4_000_000, 30) and pays_at_once(1 << 30, None)
     assert not pays_at_once(600_000, 3) and not pays_at_once(100_000, 40)

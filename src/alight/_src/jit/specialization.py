@@ -186,7 +186,8 @@ class Specialization:
         each_seconds = max(_NUMPY_SECONDS, self.elements * ELEMENT_SECONDS)
         if ops is not None and not unknown:
             count = min(ops, count)
-            each_seconds = self.numpy_seconds[0] / count
+            # None where all is views, or where a lap was too short for the clock.
+            each_seconds = self.numpy_seconds[0] / count if count else each_seconds
         # A good part of NumPy's time can be had: fewer kernels may have it.
         pays = each_seconds >= _ELEMENTS_SECONDS
         if pays and self.numpy_seconds[0] >= SHARE * FOREGROUND.loading_seconds:
