@@ -11,6 +11,11 @@ from typing import Any
 
 import pytest
 
+from alight._src.adapt import lazy_devices
+from alight._src.run import loop_placement
+from alight._src.run.stored_loops import Known
+from alight.backends import registry
+from alight.device import HOST_DEVICE
 from beside_sim import PROFILE, environment
 
 # Two requests a turn: the one hands the other what it makes, and the next turn gets that back.
@@ -213,6 +218,30 @@ def test_where_the_settings_leave_nothing_open_no_loop_is_looked_for(
 ) -> None:
     found = Started(folder, STEADY, "20", **said)
     assert found.loops == [] and found.runs("sim:0") == 0
+
+
+def test_a_loop_that_stays_bids_for_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_placement, "_remember", lambda: None)
+    device = registry.device(HOST_DEVICE)
+    known = Known(
+        name="name",
+        device=device.id,
+        fingerprint=device.fingerprint,
+        stages=(("structure", frozenset(), True),),
+        home_seconds=1.0,
+        best_seconds=0.1,
+        copy_seconds=0.0,
+        moving_seconds=0.1,
+        back_seconds=0.1,
+        keeps_bits=True,
+        lines=(),
+        starts=(100,),
+    )
+    loop = loop_placement.Loop.left(known, device)
+    assert lazy_devices.is_due(device.id, 1.0)
+    loop._part()
+    assert loop.state is loop_placement.State.STAYS
+    assert not lazy_devices.is_due(device.id, 1.0) and lazy_devices.bidders(device.id) == []
 
 
 # Each size comes a few times in a row, and never again.

@@ -188,6 +188,9 @@ class Loop:
 
     def _stay(self, why: str) -> None:
         self.state, self.why = State.STAYS, why
+        if self.weighed is not None:  # no device is opened for it any more
+            bidders = lazy_devices.bidders(self.weighed.device.id)
+            bidders[:] = [switch for switch in bidders if switch is not self.switch]
 
     def _weigh(self) -> None:
         entries = [entry for entry in self.turn if entry is not None]
