@@ -65,6 +65,18 @@ def test_a_limit_of_a_control_group_holds_for_those_within(nested: Path) -> None
     assert free < LIMIT
 
 
+def test_what_the_system_keeps_of_files_counts_as_free(nested: Path, tmp_path: Path) -> None:
+    file = tmp_path / "read"
+    file.write_bytes(bytes(400 << 20))
+    join = f"open({str(nested)!r}, 'w').write(str(os.getpid()))"
+    drop = "os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)"  # it is nobody's else
+    read = "\nwhile file.read(1 << 20): pass"
+    free, _ = said(
+        f"{join}\nfile = open({str(file)!r}, 'rb')\nos.fsync(file.fileno())\n{drop}{read}"
+    )
+    assert free > LIMIT - (200 << 20)
+
+
 @pytest.mark.parametrize("name", ["RLIMIT_AS", "RLIMIT_DATA"])
 def test_limits_of_the_process_count(name: str) -> None:
     limit = 3 << 30

@@ -61,16 +61,29 @@ size_t left_by_limits(void)
     return memory.left;
 }
 
+/* Read what a control group's memory holds of files that were not read again of late: it counts as used, and goes once
+   somebody asks for memory. */
+static size_t read_idle_files(const char *folder, const char *name)
+{
+    char path[1024 + 64], text[8192], *line;
+    if (snprintf(path, sizeof path, "%s/memory.stat", folder) >= (int)sizeof path) return 0;
+    if (!read_file(path, text, sizeof text) || (line = strstr(text, name)) == NULL) return 0;
+    return (size_t)strtoull(line + strlen(name), NULL, 10);
+}
+
 /* Count the limits of a control group and of all that it is within, whose own hold for it. In a container the path may
    be one of the machine's that is not seen: what is not there has no limit, and the root is the container's. */
-static void count_groups(Memory *memory, const char *root, char *path, const char *limit, const char *usage)
+static void count_groups(Memory *memory, const char *root, char *path, const char *limit, const char *usage,
+                         const char *files)
 {
     char folder[1024];
     size_t most, used;
     for (;;) {
         if (snprintf(folder, sizeof folder, "%s%s", root, path) < (int)sizeof folder &&
-            read_bytes(folder, limit, &most) && read_bytes(folder, usage, &used))
-            lower(memory, most, used);
+            read_bytes(folder, limit, &most) && read_bytes(folder, usage, &used)) {
+            size_t idle = read_idle_files(folder, files);
+            lower(memory, most, used > idle ? used - idle : 0);
+        }
         char *end = strrchr(path, '/');
         if (end == NULL) return;
         *end = 0;
@@ -89,9 +102,10 @@ static void count_control_groups(Memory *memory)
         *group++ = 0;
         strcpy(path, strcmp(group, "/") == 0 ? "" : group);
         if (names[1] == 0) {
-            count_groups(memory, "/sys/fs/cgroup", path, "memory.max", "memory.current");
+            count_groups(memory, "/sys/fs/cgroup", path, "memory.max", "memory.current", "\ninactive_file ");
         } else if (strstr(names, "memory") != NULL) {
-            count_groups(memory, "/sys/fs/cgroup/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes");
+            count_groups(memory, "/sys/fs/cgroup/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                         "\ntotal_inactive_file ");
         }
     }
 }
