@@ -242,7 +242,6 @@ def test_a_call_of_a_stored_kernel_loads_nothing_that_writes_kernels(tmp_path: P
     assert not modules & {"_hashlib", "hashlib", "logging", "pathlib", "statistics"}
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's heap")
 @pytest.mark.parametrize(
     "first",
     ["random.random(3)", "random.default_rng(1).random(3)", "random.random((2, 2)).trace()"],
@@ -253,6 +252,7 @@ def test_draws_that_a_program_begins_with_are_arrays(first: str) -> None:
     assert done.stdout.strip() == "Array", (done.returncode, done.stderr)
 
 
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's heap")
 def test_memory_that_a_call_frees_is_there_for_the_next() -> None:
     program = (
         "import alight, resource\n"

@@ -1133,3 +1133,28 @@ def test_only_arrays_are_evaluated() -> None:
     alight.evaluate(x, np.arange(3), np.float64(2.0), wait=True)  # as under `alight run`
     assert x.storage.value.op is None
     alight.evaluate()
+
+
+UPDATED = """
+import resource, sys
+import alight as np
+from alight import policy
+with policy(force="cpu:generated", floor=0):
+    x = np.ones(900_000)
+    def turns(count):
+        global x
+        for _ in range(count):
+            x += np.roll(x, 1)
+            x *= 0.5
+        return float(x[0])
+    turns(4)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    turns(40)
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such figures there")
+def test_versions_that_were_updated_as_a_whole_are_let_go() -> None:
+    done = subprocess.run([sys.executable, "-c", UPDATED], capture_output=True, text=True)
+    assert int(done.stdout) < 8 * 7, (done.stdout, done.stderr)  # arrays of 7 MB

@@ -377,11 +377,30 @@ def _finished(
         for step in steps
         if isinstance(step, WriteStep) and graph.made_by[step.target].operands[0] != step.old
     ]
+    skipping += _writes_left_out(graph, steps)
     last = _last(graph, uses, steps, touched)
     steps = reusing(graph, uses.base[: len(graph.inputs)], facts.windows, steps, last)
     steps = passing(graph, steps, facts)
     dead = _dead(last, len(steps))
     return Plan(tuple(steps), dead, graph.outputs, tuple(kept), tuple(skipping))
+
+
+def _writes_left_out(graph: Graph, steps: Sequence[Step]) -> list[WriteStep]:
+    """Return the writes of whole arrays that are no steps, as each is what it writes, over the
+    first version before them: as recorded, each holds the one before, and what that had written."""
+    made = {step.target for step in steps if isinstance(step, WriteStep)}
+    first: dict[int, int] = {}
+    found = []
+    for number, node in graph.numbered:
+        if node.op.kind is not Kind.WRITE or number in made:
+            continue
+        window, offset = node.attr("layout"), node.attr("offset", 0)
+        if window is node.layout and not offset:
+            old, value = node.operands
+            first[number] = first.get(old, old)
+            if first[number] != old:
+                found.append(WriteStep(first[number], value, number, window, 0, HOST_DEVICE, -1))
+    return found
 
 
 def homes_of(graph: Graph) -> dict[int, int]:

@@ -183,7 +183,7 @@ class Loop:
 
     def _turns_before(self) -> int:
         """Return how many turns it took before it was weighed."""
-        first = self.turn[0]
+        first = self.turn[0] if self.turn else None
         return 0 if first is None else (first.comes - 1) // self.turn.count(first)
 
     def _stay(self, why: str) -> None:
