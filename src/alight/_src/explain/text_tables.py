@@ -171,17 +171,14 @@ def _merged(decisions: list[Row]) -> list[Row]:
         found = merged.get(key)
         if found is None:
             found = merged[key] = {**row, "runs": 0, "measured_seconds": 0.0, "later": []}
-            found["first"] = None
-            found["over"] = 0
+            found["first"], found["over"] = [], 0
         found["runs"] += row["runs"]
         found["over"] += row["runs"] * row.get("in_place", False)
         seconds = row["measured_seconds"]
         if seconds is not None:
             found["measured_seconds"] += seconds * row["runs"]
-            if row.get("first_run"):  # older reports do not say
-                found["first"] = seconds
-            else:
-                found["later"].append((seconds, row["runs"]))
+            first = row.get("first_run")  # older reports do not say
+            found["first" if first else "later"].append((seconds, row["runs"]))
     return sorted(merged.values(), key=lambda row: -row["measured_seconds"])
 
 
@@ -211,11 +208,13 @@ def _prediction(candidate: Row) -> str:
 
 
 def _measured(row: Row) -> str:
-    """Return the median of the runs after the first; a first run alone says that it is one."""
+    """Return the median of the runs after the first; first runs alone say that they are."""
     if row["later"]:
         return readable_seconds(median_of(row["later"]))
     first = row["first"]
-    return readable_seconds(first) + ("" if first is None else " (first run)")
+    if not first:
+        return readable_seconds(None)
+    return f"{readable_seconds(median_of(first))} (first run{'s' * (len(first) > 1)})"
 
 
 def _site(row: Row, cut: int) -> str:
