@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from command_line import command
-from own_programs import MODES, same, write
+from own_programs import ALL, MODES, same, write
 
 METHODS = '''
     import copy, dataclasses, functools, pickle, sys, threading, traceback, warnings
@@ -680,6 +680,46 @@ def test_what_is_set_but_by_a_plain_assignment_is_found_as_without(
     tmp_path: Path, mode: str
 ) -> None:
     same(tmp_path, FOUND_ELSEWHERE, **MODES[mode])
+
+
+HANDLED = """
+    import signal
+    import numpy as np
+    class Body:
+        def __init__(self):
+            self.x, self.n, self.t = np.linspace(0.0, 1.0, 100), 0, 0.0
+        def step(self):
+            self.n += 1
+            self.t += 0.5
+            self.t = self.t * 0.5 + self.n * 0.25 - self.n * 0.125 + self.t * 0.5 - self.n
+            self.x = self.x * 0.5 + 1.0
+    class Stop(Exception):
+        pass
+    raised = caught = 0
+    def handler(*given):
+        global raised
+        raised += 1
+        raise Stop
+    signal.signal(signal.SIGALRM, handler)
+    body = Body()
+    for _ in range(20_000):
+        body.step()
+    while raised < 3000:
+        before = raised
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0005)
+            while raised == before:
+                body.step()
+        except Stop:
+            caught += 1
+    print(raised - caught)
+"""
+
+
+def test_what_a_handler_raises_amid_numbers_is_not_lost(tmp_path: Path) -> None:
+    write(tmp_path, HANDLED)
+    done = command(tmp_path, "run", "script.py", **ALL)
+    assert done.stdout == "0\n", done.stderr
 
 
 TAKEN = """

@@ -218,6 +218,18 @@ static void store_before(Gate *self, PyObject *stored, PyObject *left_by, PyObje
     PyErr_Restore(type, error, traceback);
 }
 
+/* Tell whether what computes numbers raised the error: it calls nothing, so what comes from further in is a signal's
+   handler's, and comes once. */
+static bool is_its_own_error(void)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    bool further_in = traceback != NULL && ((PyTracebackObject *)traceback)->tb_next != NULL;
+    PyErr_Restore(type, error, traceback);
+    return !further_in;
+}
+
 /* Return what answers a call of these inputs; Py_NotImplemented: nobody does, and nothing of it was done. */
 static PyObject *answered_by(Gate *self, PyObject *holder, PyObject *const *inputs, Py_ssize_t count)
 {
@@ -239,7 +251,7 @@ static PyObject *answered_by(Gate *self, PyObject *holder, PyObject *const *inpu
         Py_DECREF(guard);
         Py_XDECREF(stored);
         Py_XDECREF(left_by);
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) return NULL;
+        if (!is_its_own_error()) return NULL;
         PyErr_Clear(); /* the body raises it itself, in its turn */
         return Py_NewRef(Py_NotImplemented);
     }
