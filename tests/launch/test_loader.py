@@ -729,3 +729,35 @@ if len(sys.argv) > 2: np.ones(3) + np.ones(4)
         same(tmp_path, script=["-c", *given], ALIGHT_FLOOR_ALL="0", ALIGHT_FORCE="cpu:generated")
     both = run(tmp_path, "-m", "alight", "run", "-c", "-m", "pass")
     assert both.returncode == 2 and "Fix: give one of them" in both.stderr
+
+
+OBJECTS = """
+import numpy as np
+class S:
+    def __init__(s, n): s.w = np.ones(n)
+    def __array__(s, dtype=None, copy=None):
+        def inner():
+            return s.w
+        if dtype is not None:
+            return s.w.astype(dtype)
+        return inner()
+class B:
+    def __array__(s, dtype=None, copy=None):
+        return [1]
+for n in (10, 10**6):
+    o = S(n)
+    print(np.asarray(o).sum(), np.add(o, 1).sum(), np.sum(o), np.stack([o, o]).shape, np.asarray(o, np.float32).dtype, (np.ones(n) + o).sum())
+    a = np.asarray(o); a[0] = 7; print(o.w[0], type(a).__name__)
+try: np.asarray(B())
+except ValueError as e: print(e)
+"""
+
+
+@pytest.mark.parametrize("settings", [{}, {"ALIGHT_FLOOR_ALL": "0"}])
+def test_numpy_takes_what_the_programs_own_objects_give(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    (tmp_path / "script.py").write_text(OBJECTS)
+    plain = run(tmp_path, "script.py")
+    ours = run(tmp_path, "-m", "alight", "run", "script.py", **settings)
+    assert plain.returncode == 0 and ours.stdout == plain.stdout, ours.stderr

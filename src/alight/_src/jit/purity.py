@@ -17,7 +17,7 @@ from importlib import import_module
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from alight._src.base.failures import failures
+from alight._src.base.failures import failures, ignoring_failures
 from alight._src.base.originals import np
 from alight._src.base.records import dataclass, field
 from alight._src.ir.op_table import OPS, Kind, Op, Origin
@@ -407,7 +407,7 @@ def _answers_for_itself(value: Any) -> bool:
     look_up, kind = type.__getattribute__, type(value)  # a class of classes may have a say, too
     if not look_up(kind, "__flags__") & _OF_PYTHON:
         return False
-    with contextlib.suppress(AttributeError):
+    with ignoring_failures(AttributeError):
         look_up(kind, "__getattr__")
         return True
     return look_up(kind, "__getattribute__") not in (object.__getattribute__, look_up)
