@@ -746,7 +746,8 @@ class B:
         return [1]
 for n in (10, 10**6):
     o = S(n)
-    print(np.asarray(o).sum(), np.add(o, 1).sum(), np.sum(o), np.stack([o, o]).shape, np.asarray(o, np.float32).dtype, (np.ones(n) + o).sum())
+    print(np.asarray(o).sum(), np.add(o, 1).sum(), np.sum(o), np.stack([o, o]).shape)
+    print(np.asarray(o, np.float32).dtype, (np.ones(n) + o).sum())
     a = np.asarray(o); a[0] = 7; print(o.w[0], type(a).__name__)
 try: np.asarray(B())
 except ValueError as e: print(e)
