@@ -103,3 +103,18 @@ def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     x - 1.0
     x * 1.0
     assert len(alight.report().to_dict()["below_floor"]) <= 2
+
+
+def test_functions_of_equal_code_are_told_apart() -> None:
+    x, twins = array(), []
+    for runs in (9, 3):
+        names: dict[str, Any] = {}
+        exec(compile("def f(x):\n    return x + 1.0\n", "test_below_floor", "exec"), names)
+        twins.append(names["f"])
+        for _ in range(runs):
+            twins[-1](x)
+    assert sorted(row["runs"] for row in rows()) == [3, 9]
+    alight.reset()
+    assert rows() == []
+    twins[1](x)
+    assert [row["runs"] for row in rows()] == [1]

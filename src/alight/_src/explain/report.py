@@ -334,8 +334,11 @@ def made_report(snapshot: Snapshot) -> Report:
 
 def _loops() -> list[Row]:
     """Return what is told of loops; nothing where no other memory could have had them."""
-    placement = sys.modules.get("alight._src.run.loop_placement")
+    placement = sys.modules.get(_PLACEMENT)
     return [] if placement is None else placement.rows()
+
+
+_PLACEMENT = "alight._src.run.loop_placement"
 
 
 def reset(*unasked: Never) -> None:
@@ -352,6 +355,8 @@ def reset(*unasked: Never) -> None:
     """
     _takes_nothing("reset", unasked, "call alight.reset()")
     LOG.reset()
+    if placement := sys.modules.get(_PLACEMENT):
+        placement.reset()
 
 
 def version() -> str:

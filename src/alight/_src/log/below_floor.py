@@ -10,8 +10,9 @@ from alight._core import floor
 
 __all__ = ["Left", "left", "since", "sites"]
 
-# By code and instruction: how often a site had come, what NumPy took there and was predicted to.
-Seen = dict[tuple[CodeType, int], tuple[int, float, float]]
+# By the identity of code, which the core keeps, and instruction: how often a site had come, what
+# NumPy took there and was predicted to. Code may be equal to that of another function.
+Seen = dict[tuple[int, int], tuple[int, float, float]]
 
 
 class Left(NamedTuple):
@@ -30,7 +31,7 @@ class Left(NamedTuple):
 
 def sites() -> Seen:
     """Return how far the core has counted."""
-    return {(row[0], row[1]): (row[2], row[4], row[7]) for row in floor.sites()}
+    return {(id(row[0]), row[1]): (row[2], row[4], row[7]) for row in floor.sites()}
 
 
 def left(before: Seen) -> tuple[Left, ...]:
@@ -38,7 +39,7 @@ def left(before: Seen) -> tuple[Left, ...]:
     names = {id(row): name for name, row in floor.paces.items() if isinstance(name, str)}
     found = []
     for code, instruction, runs, elements, seconds, state, row, predicted in floor.sites():
-        was, took, thought = before.get((code, instruction), (0, 0.0, 0.0))
+        was, took, thought = before.get((id(code), instruction), (0, 0.0, 0.0))
         if runs > was and row is not None:  # what has none only moves elements
             what = names.get(id(row), "")
             numbers = runs - was, predicted - thought, seconds - took
@@ -48,10 +49,10 @@ def left(before: Seen) -> tuple[Left, ...]:
 
 def since(rows: tuple[Left, ...], before: tuple[Left, ...]) -> tuple[Left, ...]:
     """Return what of some rows happened after earlier ones."""
-    known = {row.site: row for row in before}
+    known = {(id(row.site[0]), row.site[1]): row for row in before}
     found = []
     for row in rows:
-        was = known.get(row.site)
+        was = known.get((id(row.site[0]), row.site[1]))
         if was is None:
             found.append(row)
         elif row.runs > was.runs:

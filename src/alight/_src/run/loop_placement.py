@@ -77,6 +77,7 @@ class Loop:
         self._copied: Copied | None = None
         self._home_seconds = 0.0
         self._least_seconds = math.inf
+        self.reset_at = -1  # turns it had when reports last began anew
 
     @staticmethod
     def found(turn: Sequence[Entry]) -> Loop:
@@ -330,6 +331,11 @@ class Loop:
         missing = readable_seconds(max(0.0, needed - self.switch.lost_seconds))
         return f"it goes to {device.id} once it has lost {missing} more"
 
+    @property
+    def turns(self) -> int:
+        """Return how many turns it took."""
+        return self._turns or self._turns_before()
+
     def row(self) -> dict[str, Any]:
         """Return what a report has of it."""
         one, switch = self.weighed, self.switch
@@ -337,7 +343,7 @@ class Loop:
         return {
             "call_sites": [*(self.lines or self._lines())],
             "period": len(self.turn),
-            "turns": self._turns or self._turns_before(),
+            "turns": self.turns,
             "state": self.state.value,
             "device": None if one is None else one.device.id,
             "here_seconds": self._home_seconds if one is None else one.ring.home_seconds,
@@ -421,9 +427,15 @@ def _left_behind() -> Mapping[str, Known | None]:
     return dict([one for one in told if one is not None])
 
 
+def reset() -> None:
+    """Have reports tell of those alone that go on from now."""
+    for loop in _loops:
+        loop.reset_at = loop.turns
+
+
 def rows() -> list[dict[str, Any]]:
     """Return what a report has of the loops that were weighed, those that took longest first."""
-    known = [loop.row() for loop in _loops if loop.is_known()]
+    known = [loop.row() for loop in _loops if loop.is_known() and loop.turns > loop.reset_at]
     return sorted(known, key=lambda row: -row["turns"] * (row["here_seconds"] or 0.0))
 
 
