@@ -9,6 +9,7 @@ joins its devices at the same place each time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Thread
 from time import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -240,6 +241,24 @@ def open_device(name: str) -> None:
         else:
             lost = _account.alone.get(name, 0.0) + sum([x.lost_seconds for x in bidders(name)])
             logger().info("%s takes part: %.3g s were lost without it", name, lost)
+
+
+# Threads that open devices: one of their own, as a program's first kernels are being made by then,
+# and Python waits for it at the end.
+_opening: dict[str, Thread] = {}
+
+
+def open_behind(name: str) -> None:
+    """Have a device opened while the program goes on."""
+    if not is_being_opened(name):
+        own = _opening[name] = Thread(target=open_device, args=(name,), name=f"alight-open-{name}")
+        own.start()
+
+
+def is_being_opened(name: str) -> bool:
+    """Tell whether a thread opens a device."""
+    own = _opening.get(name)
+    return own is not None and own.is_alive()
 
 
 class Lack(NamedTuple):

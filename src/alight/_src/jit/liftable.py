@@ -9,7 +9,7 @@ when it has run for long enough (`own_functions`).
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -140,7 +140,9 @@ class _Own:
             effects = effects or isinstance(node, _EFFECTS) or self._acts(node)
             self.stays = self.stays or isinstance(node, (ast.Global, ast.Nonlocal))
             self.operations += isinstance(node, _OPERATIONS)
-            inner = [] if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) else _children(node)
+            inner = (
+                [] if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) else ast.iter_child_nodes(node)
+            )
             if isinstance(node, ast.Attribute) and _is(node.value, holder):
                 name = mangled(node.attr, owner)
                 effects = effects or not methods or isinstance(node.ctx, ast.Del)
@@ -169,10 +171,6 @@ class _Own:
 
     def _acts(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id in self._not_called
-
-
-def _children(node: ast.AST) -> Iterable[ast.AST]:
-    return ast.iter_child_nodes(node)
 
 
 def _is(node: ast.AST, name: str) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import enum
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -241,7 +240,7 @@ class Loop:
         """Have its device opened, or go there, where it is time."""
         assert self.weighed is not None
         device = self.weighed.device
-        if self.state is State.OPENING and not _is_being_opened(device):
+        if self.state is State.OPENING and not lazy_devices.is_being_opened(device.id):
             if lazy_devices.is_unopened(device.id) or registry.open_seconds(device) is None:
                 self._stay(registry.left(device.id) or f"{device.id} could not be opened")
             else:
@@ -258,7 +257,7 @@ class Loop:
         elif lazy_devices.is_due(device.id, opening):
             self.state = State.OPENING
             if self.weighed.keeps_bits:
-                _open(device)
+                lazy_devices.open_behind(device.id)
             else:  # nothing of it has run here, and nothing of it is to
                 lazy_devices.open_device(device.id)
                 self.ask()
@@ -385,26 +384,6 @@ class Loop:
     @property
     def _turns(self) -> int:
         return self.switch.turns
-
-
-# Threads that open devices: one of their own, as a program's first kernels are being made by then,
-# and Python waits for it at the end.
-_opening: dict[str, threading.Thread] = {}
-
-
-def _open(device: Device) -> None:
-    """Have a device opened while the program goes on."""
-    if not _is_being_opened(device):
-        own = threading.Thread(
-            target=lazy_devices.open_device, args=(device.id,), name=f"alight-open-{device.id}"
-        )
-        _opening[device.id] = own
-        own.start()
-
-
-def _is_being_opened(device: Device) -> bool:
-    own = _opening.get(device.id)
-    return own is not None and own.is_alive()
 
 
 _loops: list[Loop] = []

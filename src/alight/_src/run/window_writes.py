@@ -155,8 +155,8 @@ def write_there(where: Device, old: Data, window: Operand, value: Operand, in_pl
 
 def shared_copy(window: Operand, value: Operand) -> Callable[..., Any] | None:
     """Return what copies a value into a window on the host by all threads, given the addresses of
-    both; None where NumPy does it as soon, or while the kernel for it is not made. The window does
-    not meet itself."""
+    both; None where NumPy does it as soon or in an order of its own, or while the kernel for it is
+    not made."""
     size = window.layout.size
     if size * LINE_BYTES < _SHARED_BYTES or overlaps(value.buffer, window.buffer):
         return None
@@ -179,7 +179,8 @@ def shared_copy(window: Operand, value: Operand) -> Callable[..., Any] | None:
 
 @lru_cache(1024)
 def _maker(value: Layout, window: Layout) -> kernels.Maker | None:
-    if value.dtype != window.dtype:
+    itself = meets_itself(window.shape, window.strides, window.itemsize)
+    if itself or value.dtype != window.dtype:
         return None
     host, group = device(HOST_DEVICE), _copy_group(value, window)
     return None if unsupported(group) else kernels.Maker(host, group, None)

@@ -193,9 +193,6 @@ class Writing:
         whole = step.layout is layout and not step.offset
         here = step.device == HOST_DEVICE
         lent = in_place and here and data.foreign  # the caller wants it where it was
-        meets_itself = window_writes.meets_itself(
-            step.layout.shape, step.layout.strides, step.layout.itemsize
-        )
         if whole and not lent and self._is_given(step, value_place, dead):
             assert value_place is not None
             self._bind(step.target, value_place[0], value_place[1], layout)
@@ -205,7 +202,9 @@ class Writing:
             and not here
             and offset == 0
             and layout is data.layout
-            and not meets_itself
+            and not window_writes.meets_itself(
+                step.layout.shape, step.layout.strides, step.layout.itemsize
+            )
         ):
             apart = value_place[0] is not data
             try:
@@ -240,16 +239,12 @@ class Writing:
             return
         self.places[step.target] = (data, offset, layout)
         window = Operand(data, offset + step.offset, step.layout)
-        if not meets_itself:
-            residency.bring_to_host(value_place[0])
-            value = Operand(*value_place)
-            launch = window_writes.shared_copy(window, value)
-            if launch is not None:
-                target.bind_written(data, offset, launch, [*map(address_of, (value, window))])
-                return
-        target.bind_written(
-            data, offset, np.copyto, host_view(window), array_at(value_place), casting="unsafe"
-        )
+        array, value = array_at(value_place), Operand(*value_place)
+        launch = window_writes.shared_copy(window, value)
+        if launch is not None:
+            target.bind_written(data, offset, launch, [*map(address_of, (value, window))])
+            return
+        target.bind_written(data, offset, np.copyto, host_view(window), array, casting="unsafe")
 
     def _is_given(self, step: WriteStep, place: Place | None, dead: Sequence[int]) -> bool:
         """Tell whether what is written may be the version itself, as nobody else needs it."""

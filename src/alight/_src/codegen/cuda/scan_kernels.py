@@ -191,13 +191,12 @@ class Scans(KernelForm):
             places.rows(code, places.kept_indices(code, "own"))
             self.carried()
             with code.block(f"for ({index} start = 0; start < length; start += {_AHEAD})"):
-                code.add(f"const {index} here = start;")
                 for number in self.scans:
                     code.add(f"{self.type_of(number)} x{number}[{_AHEAD}];")
-                with self.each(_AHEAD, "here"):
+                with self.each(_AHEAD, "start"):
                     for number, value in self.elements(places.along(code, "e")).items():
                         code.add(f"x{number}[j] = {value};")
-                with self.each(_AHEAD, "here"), code.block("if (here + j < length)"):
+                with self.each(_AHEAD, "start"), code.block("if (start + j < length)"):
                     for number in self.scans:
                         # the first stands for itself: -0 stays -0
                         x = f"x{number}[j]"
